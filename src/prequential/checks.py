@@ -1,0 +1,294 @@
+"""The battery: what every learner must hold, as functions that any learner can be put through.
+
+Each check takes a function that makes a new learner: `make(classes)`, where classes is a number of labels or a list
+of them. The learner must accept vectors of `FEATURES` numbers. A check that fails raises AssertionError with a
+sentence. The docstrings are the specification.
+
+    from prequential.checks import check_learner
+    check_learner(lambda classes: MyLearner(classes))
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from prequential.checkpoint import same_state
+from prequential.errors import BadInput
+from prequential.learners.base import OnlineLearner
+from prequential.scoring.evaluate import evaluate
+from prequential.streams.stream import Chunk, Stream
+
+FEATURES = 4
+TOLERANCE = 2e-4  # between ways of computing the same thing; between equal computations there is none
+
+Make = Callable[[int | Sequence[Hashable]], OnlineLearner]
+
+
+def check_learner(make: Make) -> None:
+    """Puts a learner through every check."""
+    for check in CHECKS:
+        check(make)
+
+
+def check_predict_is_pure(make: Make) -> None:
+    """Predicting must not change the learner, before the first example, inside a chunk or after it."""
+    learner, (x, y) = make(3), _examples(37)
+    for t in range(len(y)):
+        before = learner.state()
+        first = learner.predict_proba(x[t])
+        learner.predict_log_proba(x)
+        again = learner.predict_proba(x[t])
+        assert same_state(before, learner.state()), f"predicting example {t} changed the learner"
+        assert first == again, f"predicting example {t} twice gave {first} and {again}"
+        learner.learn(x[t], y[t])
+
+
+def check_probabilities(make: Make) -> None:
+    """Probabilities of all labels, met and unmet, must add up to one, and none of them may be zero."""
+    learner, (x, y) = make(5), _examples(40)
+    for t in range(len(y)):
+        p = learner.predict_proba(x[t])
+        unmet = 5 - len(p)
+        total = sum(p.values()) + unmet * p["a label never met"]
+        assert abs(total - 1) < 1e-4, f"example {t}: the probabilities add up to {total}"
+        assert min([*p.values(), *([p.unseen] if unmet else [])]) > 0, f"example {t}: a label has probability 0: {p}"
+        learner.learn(x[t], y[t])
+
+
+def check_no_future(make: Make) -> None:
+    """Nothing of y_t, nor anything later, may reach the prediction of y_t, however the examples are handed over."""
+    x, y = _examples(60)
+    before = make(3).observe(x, y)
+    for t in (0, 1, 17, 30, 59):
+        other_y = [*y[:t], *((label + 1) % 3 for label in y[t:])]
+        other_x = x.copy()
+        other_x[t + 1 :] += 1
+        after = make(3).observe(other_x, other_y)
+        same = np.array_equal(before.predicted[: t + 1], after.predicted[: t + 1])
+        same &= np.allclose(before.confidence[: t + 1], after.confidence[: t + 1], atol=1e-7, rtol=0)
+        assert same, f"the prediction of example {t} or before changed with what came later"
+        assert np.array_equal(before.log_loss[:t], after.log_loss[:t]), f"the loss before example {t} changed"
+
+
+def check_past_counts(make: Make) -> None:
+    """What was learnt must show: after enough of one label it must be more probable than at the start."""
+    learner, (x, _) = make(3), _examples(200)
+    learner.learn_many(x, [0] * 199 + [1])
+    p = learner.predict_proba(x[0])
+    assert p[0] > 1 / 3, f"after 199 examples of one label its probability is {p[0]}, no more than at the start"
+
+
+def check_no_future_replay(make: Make) -> None:
+    """While it runs over a stream, a learner may read again what it has learnt from, and nothing else."""
+    learner, (x, y) = make(3), _examples(150)
+    stream = _Guarded(x, y)
+    for start in range(0, 150, learner.stride):
+        chunk = Chunk(x[start : start + learner.stride], y[start : start + learner.stride])
+        if start == 0:
+            learner.replay_from(stream)
+        stream.present = start + len(chunk)  # the learner is handed these now
+        learner.observe(chunk.x, chunk.y)
+    assert stream.furthest <= 150
+
+
+def check_one_by_one(make: Make) -> None:
+    """Handing examples over one by one, in pieces, or all at once must give the same predictions."""
+    x, y = _examples(90)
+    whole = make(3).observe(x, y)
+    learner = make(3)
+    for t in range(len(y)):
+        p = learner.predict_proba(x[t])
+        loss = -np.log(p[y[t]])
+        assert abs(loss - whole.log_loss[t]) < TOLERANCE * max(1, loss), (
+            f"example {t} costs {loss} one by one and {whole.log_loss[t]} in a chunk"
+        )
+        learner.learn(x[t], y[t])
+    learner, pieces, start = make(3), [], 0
+    for size in (1, 7, 2, 25, 13, 42):
+        pieces.append(learner.observe(x[start : start + size], y[start : start + size]).log_loss)
+        start += size
+    worst = float(np.abs(np.concatenate(pieces) - whole.log_loss).max())
+    assert worst < TOLERANCE, f"in uneven pieces the losses differ by up to {worst}"
+
+
+def check_same_again(make: Make) -> None:
+    """Two learners made alike and given the same examples must be equal to the last bit."""
+    x, y = _examples(70)
+    first, second = make(3), make(3)
+    a, b = first.observe(x, y), second.observe(x, y)
+    assert np.array_equal(a.log_loss, b.log_loss), "the same examples gave other losses"
+    assert same_state(first.state(), second.state()), "the same examples gave another state"
+
+
+def check_learners_share_nothing(make: Make) -> None:
+    """What happens to one learner must not reach another, nor NumPy's or PyTorch's own random numbers."""
+    x, y = _examples(60)
+    alone = make(3).observe(x, y)
+    first, second = make(3), make(3)
+    np.random.seed(5)  # noqa: NPY002 (the global generator is what is checked)
+    expected = np.random.random()  # noqa: NPY002
+    np.random.seed(5)  # noqa: NPY002
+    losses = []
+    for t in range(0, 60, 10):
+        losses.append(first.observe(x[t : t + 10], y[t : t + 10]).log_loss)
+        second.observe(-x[t : t + 10], y[::-1][t : t + 10])
+    assert np.allclose(np.concatenate(losses), alone.log_loss, atol=TOLERANCE), "another learner changed the losses"
+    assert np.random.random() == expected, "NumPy's global generator was used"  # noqa: NPY002
+
+
+def check_inputs_are_copied(make: Make) -> None:
+    """Changing an array after it was learnt must not change the learner."""
+    x, y = _examples(35)
+    kept, given = make(3), make(3)
+    buffer = np.empty_like(x[:1])
+    for t in range(len(y)):
+        kept.learn(x[t], y[t])
+        buffer[:] = x[t]
+        given.learn(buffer[0], y[t])
+        buffer[:] = 1e6
+    assert same_state(kept.state(), given.state()), "the learner kept hold of an array it was given"
+
+
+def check_save_load(make: Make) -> None:
+    """A learner saved at any moment and loaded must go on exactly as the one that was not."""
+    x, y = _examples(100)
+    for cut in (0, 1, 33, 64):
+        learner = make(3)
+        if cut:
+            learner.observe(x[:cut], y[:cut])
+        with tempfile.TemporaryDirectory() as folder:
+            learner.save(Path(folder) / "learner")
+            loaded = type(learner).load(Path(folder) / "learner")
+        assert same_state(learner.state(), loaded.state()), f"what was loaded at example {cut} differs"
+        a, b = learner.observe(x[cut:], y[cut:]), loaded.observe(x[cut:], y[cut:])
+        assert np.array_equal(a.log_loss, b.log_loss), f"loaded at example {cut}, it goes on otherwise"
+        assert same_state(learner.state(), loaded.state()), f"loaded at example {cut}, it ends otherwise"
+
+
+def check_new_classes(make: Make) -> None:
+    """Labels may be any hashable values, come at any time and in any order; names must not matter."""
+    x, y = _examples(80)
+    y = [0] * 20 + [label % 2 for label in y[20:40]] + y[40:]
+    names: list[Hashable] = [("a", 1), "b", None]
+    plain = make(3).observe(x, y)
+    named = make(3).observe(x, [names[label] for label in y])
+    assert np.array_equal(plain.log_loss, named.log_loss), "the names of the labels changed the losses"
+    assert np.isfinite(plain.log_loss).all(), "a label cost an infinite loss"
+    learner = make(3)
+    learner.learn_many(x, y)
+    before = [learner.predict_proba(row) for row in x[:5]]
+    assert all(set(p) == {0, 1, 2} for p in before), "a label that was met has no probability"
+    wide = make(4)
+    wide.learn_many(x, y)
+    assert 0 < wide.predict_proba(x[0])["new"] < 1, "a label that may still come has no probability"
+
+
+def check_bad_input(make: Make) -> None:
+    """Bad input must give one sentence that names the example and both values, and change nothing."""
+    x, y = _examples(45)
+    learner = make(3)
+    learner.observe(x, y)
+    before = learner.state()
+    broken = x[:3].copy()
+    broken[1, 2] = np.nan
+    cases: list[tuple[object, list[Hashable], str]] = [
+        (x[:2, :-1], [0, 1], f"shape ({FEATURES},)"),
+        (x[:2].reshape(2, 2, 2), [0, 1], "(2, 2)"),
+        (np.full((1, FEATURES), np.inf), [0], "inf"),
+        ([["a"] * FEATURES], [0], "dtype"),
+        (x[:2], [0, "a fourth label"], "all 3 classes are taken"),
+        (x[:2], [0, [1]], "hashable"),
+        (x[:2], [0], "2 inputs and 1 labels"),
+        (x[:0], [], "0 inputs"),
+    ]
+    if not learner.missing:
+        cases.append((broken, [0, 1, 2], "example 46: feature 2 is nan"))
+    for xs, ys, words in cases:
+        for call in (learner.observe, learner.learn_many):
+            try:
+                call(xs, ys)
+            except BadInput as error:
+                assert words in str(error), f"{str(error)!r} does not say {words!r}"
+                assert "\n" not in str(error), f"{str(error)!r} is more than one sentence"
+            else:
+                raise AssertionError(f"no error was raised where {words!r} was expected")
+    assert same_state(before, learner.state()), "bad input changed the learner"
+
+
+def check_evaluate(make: Make) -> None:
+    """Over a stream, every example must be scored, whatever the length of the last piece."""
+    x, y = _examples(131)
+    scores = evaluate(_Guarded(x, y, 131), make(3))
+    assert scores.count == 131
+    assert np.isfinite(scores.log_loss)
+
+
+def check_memory(make: Make) -> None:
+    """Memory must stay the same however long the stream is."""
+    learner = make(3)
+    x, y = _examples(200)
+    tracemalloc.start()
+    try:
+        for _ in range(3):  # until everything that is kept has been made
+            learner.learn_many(x, y)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(4):
+            learner.learn_many(x, y)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 20 * 1024, f"800 more examples took {grown} more bytes"
+
+
+CHECKS: list[Callable[[Make], None]] = [
+    check_predict_is_pure,
+    check_probabilities,
+    check_no_future,
+    check_past_counts,
+    check_no_future_replay,
+    check_one_by_one,
+    check_same_again,
+    check_learners_share_nothing,
+    check_inputs_are_copied,
+    check_save_load,
+    check_new_classes,
+    check_bad_input,
+    check_evaluate,
+    check_memory,
+]
+
+
+def _examples(n: int) -> tuple[np.ndarray, list[Hashable]]:
+    """n vectors with labels 0, 1, 2 that depend on them, the same every time."""
+    random = np.random.default_rng(3)
+    x = random.normal(size=(n, FEATURES)).astype(np.float32)
+    y = np.digitize(x[:, 0] + 0.3 * random.normal(size=n), [-0.5, 0.5])
+    return x, y.tolist()
+
+
+class _Guarded(Stream):
+    """A stream in memory that refuses to be read beyond its present."""
+
+    classes = 3
+
+    def __init__(self, x: np.ndarray, y: list[Hashable], present: int = 0) -> None:
+        self.x, self.y, self.present, self.furthest = x, y, present, 0
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def _read(self, start: int, stop: int) -> Chunk:
+        assert stop <= self.present, f"example {stop - 1} was read again, but the present is at {self.present}"
+        self.furthest = max(self.furthest, stop)
+        return Chunk(self.x[start:stop], self.y[start:stop])
+
+    def fingerprint(self) -> str:
+        return "checks"

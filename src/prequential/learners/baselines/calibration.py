@@ -1,0 +1,112 @@
+"""From Gaussian outputs to probabilities, with a sharpness that is learned."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prequential.errors import BadSetting
+
+
+class Calibration:
+    """Probabilities E softmax(alpha (mean + deviation * noise)), by Monte Carlo, and alpha learned from the labels.
+
+    The noise of an example depends on the seed and on the example's position only, so asking twice gives the same
+    answer and a resumed run the same numbers; it comes in pairs of opposite sign, which halves its error.
+
+    log(alpha) is moved once a block by the sum of the gradients of the log-loss over the (slowly forgotten) sum of their
+    squares: the natural gradient of one parameter, which needs no step size.
+
+    Parameters
+    ----------
+    classes
+        Number of classes K.
+    samples
+        Monte Carlo samples; an even number.
+    learn
+        Whether alpha is learned.
+    block
+        Examples between two steps of alpha.
+    seed
+        Seed of the noise.
+    memory
+        Over how many examples the gradient's size is averaged.
+
+    Examples
+    --------
+    >>> calibration = Calibration(2, samples=8, learn=True, block=1, seed=0)
+    >>> mean = torch.tensor([[0.9, 0.1]])
+    >>> for _ in range(200):
+    ...     log_p = calibration.observe(mean, torch.zeros(1), torch.tensor([0]))
+    >>> bool(log_p[0, 0] > -0.01)  # right every time: it becomes sure
+    True
+    """
+
+    def __init__(self, classes: int, *, samples: int, learn: bool, block: int, seed: int, memory: int = 10_000) -> None:
+        if samples < 2 or samples % 2:
+            raise BadSetting(f"samples ({samples}) must be an even number of at least 2")
+        self.classes, self.samples, self.learn, self.block, self.seed, self.memory = classes, samples, learn, block, seed, memory
+        # outputs are near 0 or 1: this makes an output of 1 for one class mean a probability of about a half
+        self.log_alpha = math.log(max(math.log(classes), 1.0))
+        self.position = 0
+        self.gradient = 0.0  # over the block so far
+        self.squares = 1.0
+
+    def predict(self, mean: Tensor, variance: Tensor) -> np.ndarray:
+        """Log-probabilities (n, K), each as the next example. Changes nothing."""
+        noise = self._noise(self.position, 1)
+        return self._log_p(self._outputs(mean, variance, noise))[0].numpy()
+
+    def observe(self, mean: Tensor, variance: Tensor, labels: Tensor) -> np.ndarray:
+        """Log-probabilities (n, K) of consecutive examples inside one block; learns from their labels (n,)."""
+        outputs = self._outputs(mean, variance, self._noise(self.position, len(mean)))  # (n, samples, K)
+        log_p, parts = self._log_p(outputs)
+        self.position += len(mean)
+        if self.learn:
+            # d -log p(y) / d log(alpha) = - sum_s w_s (z_sy - sum_k p_sk z_sk), w_s the share of sample s in p(y)
+            at = labels[:, None, None].expand(-1, self.samples, 1)
+            share = torch.softmax(torch.log(parts.gather(2, at)[:, :, 0] + 1e-30), dim=1)  # (n, samples)
+            surplus = outputs.gather(2, at)[:, :, 0] - (parts * outputs).sum(2)
+            gradient = -(share * surplus).sum(1).double()
+            self.gradient += float(gradient.sum())
+            self.squares = self.squares * (1 - 1 / self.memory) ** len(mean) + float((gradient**2).sum())
+            if self.position % self.block == 0:
+                step = max(-0.5, min(0.5, -self.gradient / (self.squares + 1)))
+                self.log_alpha = max(-5.0, min(10.0, self.log_alpha + step))
+                self.gradient = 0.0
+        return log_p.numpy()
+
+    def macs_per_example(self) -> float:
+        return 2.0 * self.samples * self.classes
+
+    def state(self) -> dict[str, Any]:
+        numbers = np.array([self.log_alpha, self.gradient, self.squares])
+        return {"numbers": numbers, "position": self.position}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.log_alpha, self.gradient, self.squares = (float(number) for number in state["numbers"])
+        self.position = int(state["position"])
+
+    def _noise(self, start: int, n: int) -> Tensor:
+        """(n, samples, K) for the examples from position `start` on."""
+        half = np.empty((n, self.samples // 2, self.classes), dtype=np.float32)
+        for i in range(n):
+            random = np.random.Generator(np.random.Philox(key=[self.seed, start + i]))
+            random.standard_normal(out=half[i], dtype=np.float32)
+        return torch.from_numpy(np.concatenate([half, -half], axis=1))
+
+    def _outputs(self, mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+        """alpha times the sampled outputs, (n, samples, K), in float32."""
+        alpha = math.exp(self.log_alpha)
+        spread = (alpha * variance.sqrt()).float()[:, None, None]
+        return torch.addcmul((alpha * mean).float()[:, None], spread, noise)
+
+    def _log_p(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The log of the mean probability (n, K), and the probabilities of each sample (n, samples, K)."""
+        parts = torch.softmax(outputs, dim=2)
+        # a floor far below any honest probability keeps the logarithm finite
+        return torch.log(parts.mean(1).clamp(min=1e-30)), parts

@@ -1,0 +1,84 @@
+"""The replay buffer of experience replay: the last examples, first in, first out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from prequential.errors import BadSetting
+
+
+class FIFOBuffer:
+    """Keeps the last `size` examples, and draws from them uniformly.
+
+    Parameters
+    ----------
+    size
+        How many examples it holds; memory is taken as it fills.
+
+    Examples
+    --------
+    >>> buffer = FIFOBuffer(3)
+    >>> buffer.push(np.arange(5)[:, None], np.array([0, 1, 0, 1, 1]))
+    >>> buffer.contents()[0].ravel().tolist()
+    [2, 3, 4]
+    """
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise BadSetting(f"buffer ({size}) must be at least 1")
+        self.size = size
+        self._x = np.zeros((0,))
+        self._slots = np.zeros(0, dtype=np.int64)
+        self._start = 0  # where the oldest is
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def push(self, x: np.ndarray, slots: np.ndarray) -> None:
+        """Adds examples; the oldest make room."""
+        x, slots = x[-self.size :], slots[-self.size :]
+        if self._count + len(x) > len(self._slots) and len(self._slots) < self.size:
+            self._hold(min(self.size, max(64, 2 * (self._count + len(x)))), like=x)
+        at = (self._start + self._count + np.arange(len(x))) % len(self._slots)
+        self._x[at], self._slots[at] = x, slots
+        lost = max(0, self._count + len(x) - len(self._slots))
+        self._start = (self._start + lost) % len(self._slots)
+        self._count += len(x) - lost
+
+    def draw(self, random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """n examples, each drawn uniformly from what is in the buffer."""
+        at = (self._start + random.integers(self._count, size=n)) % len(self._slots)
+        return self._x[at], self._slots[at]
+
+    def contents(self) -> tuple[np.ndarray, np.ndarray]:
+        """Everything in it, oldest first."""
+        at = (self._start + np.arange(self._count)) % max(len(self._slots), 1)
+        return self._x[at], self._slots[at]
+
+    def resize(self, size: int) -> None:
+        """Holds another number of examples from now on; a smaller buffer keeps the newest."""
+        x, slots = self.contents()
+        self.__init__(size)  # type: ignore[misc]
+        if len(slots):
+            self.push(x, slots)
+
+    def state(self) -> dict[str, Any]:
+        x, slots = self.contents()
+        return {"size": self.size, "x": x, "slots": slots}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.__init__(int(state["size"]))  # type: ignore[misc]
+        if len(state["slots"]):
+            self.push(state["x"], state["slots"])
+
+    def _hold(self, places: int, like: np.ndarray) -> None:
+        """Takes memory for more examples."""
+        x, slots = self.contents()
+        self._x = np.zeros((places, *like.shape[1:]), dtype=like.dtype)
+        self._slots = np.zeros(places, dtype=np.int64)
+        self._start = 0
+        if self._count:
+            self._x[: self._count], self._slots[: self._count] = x, slots

@@ -1,0 +1,83 @@
+"""The label before this one, as the prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from prequential.learners.base import OnlineLearner
+
+
+class LastLabel(OnlineLearner):
+    """Predicts that the last label comes again; how probable that is, it counts as it goes.
+
+    The probability of a repeat is (repeats + 1/2) / (steps + 1), and never so low that another label would be the
+    prediction; all other labels share the rest equally. x is not looked at.
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    missing
+        Whether features may be NaN.
+    seed
+        Not used: nothing here is random. Taken so that all learners are built alike.
+
+    Examples
+    --------
+    >>> learner = LastLabel(2)
+    >>> charges = learner.observe([[0.0]] * 6, ["rain", "rain", "rain", "sun", "sun", "sun"])
+    >>> int(charges.correct.sum())
+    4
+    """
+
+    stride = 1024
+
+    def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False, seed: int = 0) -> None:
+        super().__init__(classes, missing=missing)
+        self.seed = seed
+        self.last = -1  # the unit of the last label, -1 before there is one
+        self.repeats = 0
+        self.steps = 0  # how often a label followed another one
+
+    def config(self) -> dict[str, Any]:
+        return {"classes": self.labels.capacity, "missing": self.missing, "seed": self.seed}
+
+    def macs_per_example(self) -> float:
+        return 0.0
+
+    def _log_proba(self, last: np.ndarray, repeats: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Log-probabilities (n, capacity) for n states of the counters."""
+        K = self.labels.capacity
+        if K == 1:
+            return np.zeros((len(last), 1))
+        repeat = np.maximum((repeats + 0.5) / (steps + 1.0), 1.001 / K)
+        repeat = np.where(last < 0, 1 / K, repeat)
+        log_p = np.repeat(np.log((1 - repeat) / (K - 1))[:, None], K, axis=1)
+        log_p[np.arange(len(last)), np.maximum(last, 0)] = np.log(repeat)
+        return log_p
+
+    def _predict(self, x: np.ndarray) -> np.ndarray:
+        row = self._log_proba(np.array([self.last]), np.array([self.repeats]), np.array([self.steps]))
+        return row.repeat(len(x), axis=0)
+
+    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
+        before = np.concatenate([[self.last], slots[:-1]])
+        self.repeats += int((before == slots).sum())
+        self.steps += int((before >= 0).sum())
+        self.last = int(slots[-1])
+
+    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        last = np.concatenate([[self.last], slots[:-1]])
+        repeats = self.repeats + np.concatenate([[0], np.cumsum(last == slots)[:-1]])
+        steps = self.steps + np.concatenate([[0], np.cumsum(last >= 0)[:-1]])
+        self._learn(x, slots)
+        return self._log_proba(last, repeats, steps)
+
+    def _state(self) -> dict[str, Any]:
+        return {"last": self.last, "repeats": self.repeats, "steps": self.steps}
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        self.last, self.repeats, self.steps = int(state["last"]), int(state["repeats"]), int(state["steps"])

@@ -1,0 +1,63 @@
+"""For learners that read their past again: where it is kept, and how it is saved with them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from prequential.checkpoint import read_checkpoint
+from prequential.errors import BadCheckpoint
+from prequential.learners.base import OnlineLearner
+from prequential.learners.memory import Memory
+from prequential.streams.stream import Stream
+
+
+class Remembering(OnlineLearner):
+    """A learner with a past it can read: that of the stream it follows, else a journal on disk.
+
+    A subclass reads from `memory`. Examples are in it from before they are learnt.
+    """
+
+    def __init__(self, classes: int | Sequence[Hashable], **settings: Any) -> None:
+        super().__init__(classes, **settings)
+        self.memory = Memory()
+
+    def replay_from(self, stream: Stream | None) -> None:
+        """Reads its past from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
+        self.memory.follow(stream)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the learner to one file, atomically; examples it keeps itself are copied beside it."""
+        self.memory.save(_beside(path))
+        super().save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The learner that was saved to this file."""
+        saved = read_checkpoint(Path(path))
+        if saved.get("kind") != cls.__name__:
+            raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
+        learner = cls(**saved["config"])
+        if saved["state"]["memory"]["journal"]:
+            learner.memory.load(_beside(path))
+        learner.load_state(saved["state"])
+        return learner
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "memory": self.memory.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.memory.load_state(state["memory"])
+
+    def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
+        self.memory.keep(x, ys)  # first: where it cannot, nothing has changed yet
+        return super()._commit(x, ys)
+
+
+def _beside(path: str | Path) -> Path:
+    """Where the examples of a learner saved to this file are kept."""
+    return Path(path).with_name(Path(path).name + ".journal")

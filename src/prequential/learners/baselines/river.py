@@ -1,0 +1,158 @@
+"""Any classifier of River, by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import random
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from prequential.errors import BadSetting, MissingExtra
+from prequential.learners.baselines.rebuilt import Rebuilt
+
+
+class RiverLearner(Rebuilt):
+    """A classifier of River behind this package's interface and scoring.
+
+    River's probabilities are brought to sum 1 and mixed with a little of the uniform distribution, so that a label River
+    gives nothing to still has a probability; what is predicted stays what River predicts. Missing features are left out
+    of the dict that River sees.
+
+    A River model cannot be saved without pickle. A loaded learner teaches a new model the whole past again, from the
+    stream or its journal: exact, but loading takes as long as the learning had taken. Needs the extra "river".
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    model
+        Where the class is inside River: "forest.ARFClassifier", "naive_bayes.GaussianNB", ...
+    settings
+        What it is made with. A value {"model": "...", ...} is itself an object of River.
+    smoothing
+        The share of the uniform distribution in the probabilities.
+    standardise
+        Whether features are standardised by the past first; River's own scalers are not needed then.
+    missing
+        Whether features may be NaN.
+    seed
+        Given to the model where it takes a seed.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> x = random.normal(size=(300, 3))
+    >>> y = (x[:, 0] > 0).astype(int)
+    >>> learner = RiverLearner(2, model="naive_bayes.GaussianNB")
+    >>> charges = learner.observe(x, y)
+    >>> print(f"{charges.correct.mean():.2f}")
+    0.95
+    """
+
+    def __init__(
+        self,
+        classes: int | Sequence[Hashable],
+        *,
+        model: str = "forest.ARFClassifier",
+        settings: dict[str, Any] | None = None,
+        smoothing: float = 0.01,
+        standardise: bool = False,
+        missing: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            classes, model=model, settings=settings, batch=1, smoothing=smoothing, standardise=standardise,
+            missing=missing, seed=seed,
+        )  # fmt: skip
+
+    def config(self) -> dict[str, Any]:
+        return self._common()
+
+    def _make(self) -> Any:
+        made = build("river", "river", {"model": self.path, **self.settings}, "seed", self.seed)
+        # some models (nearest neighbours) draw random numbers while predicting; predicting must change nothing
+        self._generators = generators(made)
+        return made
+
+    def _proba(self, x: np.ndarray) -> np.ndarray:
+        p = np.zeros((len(x), self.labels.capacity))
+        before = [generator.getstate() for generator in self._generators]
+        for row, values in zip(p, x, strict=True):
+            for generator, state in zip(self._generators, before, strict=True):
+                generator.setstate(state)
+            for slot, value in self._ask(_as_dict(values)).items():
+                row[int(slot)] = value
+        for generator, state in zip(self._generators, before, strict=True):
+            generator.setstate(state)
+        return p
+
+    def _ask(self, x: dict[int, float]) -> dict[Any, float]:
+        """What River says, with ties broken as River breaks them: by the order of its dict, not of our units."""
+        try:
+            p: dict[Any, float] = dict(self.model.predict_proba_one(x))
+        except NotImplementedError:
+            label = self.model.predict_one(x)
+            return {} if label is None else {label: 1.0}
+        if p:
+            first = max(p, key=p.__getitem__)
+            p[first] *= 1 + 1e-9
+        return p
+
+    def _teach(self, x: np.ndarray, slots: np.ndarray) -> None:
+        self.model.learn_one(_as_dict(x[0]), int(slots[0]))
+
+
+def _as_dict(values: np.ndarray) -> dict[int, float]:
+    return {i: value for i, value in enumerate(values.tolist()) if value == value}
+
+
+def build(library: str, extra: str, given: dict[str, Any], seed_name: str, seed: int) -> Any:
+    """The object of a library that a dict describes: "model" names its class, the rest is what it is made with."""
+    settings = dict(given)
+    path = str(settings.pop("model"))
+    try:
+        importlib.import_module(library)
+    except ImportError:
+        raise MissingExtra(f"the model {path!r}", extra) from None
+    module, _, name = path.rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(f"{library}.{module}"), name)
+    except (ImportError, AttributeError):
+        raise BadSetting(f"model {path!r} is not in {library}; expected a name such as {EXAMPLES[library]!r}") from None
+    for key, value in settings.items():
+        if isinstance(value, dict) and "model" in value:
+            settings[key] = build(library, extra, value, seed_name, seed)
+    names = inspect.signature(kind).parameters
+    if seed_name in names and seed_name not in settings:
+        settings[seed_name] = seed
+    try:
+        return kind(**settings)
+    except TypeError as error:
+        raise BadSetting(f"model {path!r} cannot be made with {sorted(settings)}: {error}") from None
+
+
+EXAMPLES = {"river": "forest.ARFClassifier", "sklearn": "linear_model.SGDClassifier"}
+
+
+def generators(thing: Any) -> list[random.Random]:
+    """The random generators inside a River object."""
+    found: list[random.Random] = []
+    seen: set[int] = set()
+    todo = [thing]
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, random.Random):
+            found.append(one)
+        elif isinstance(one, dict):
+            todo += one.values()
+        elif isinstance(one, (list, tuple)):
+            todo += one
+        elif type(one).__module__.startswith("river."):
+            todo += getattr(one, "__dict__", {}).values()
+    return found

@@ -1,0 +1,79 @@
+"""From what a user hands over to what the network takes: vectors standardised by the past, images scaled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from prequential.errors import BadSetting
+from prequential.learners.normaliser import Normaliser
+from prequential.settings import Settings
+
+
+class Inputs:
+    """Turns examples like the first one into float arrays: (n, features), or (n, channels, height, width) for images.
+
+    It keeps two sets of statistics: those at the last chunk border, from which a whole chunk is standardised in one
+    go, and those up to the last example, for predictions in between. At the border the second becomes the first, so
+    that the past does not depend on the sizes in which the examples came.
+    """
+
+    def __init__(self, settings: Settings, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        image = len(shape) > 1
+        self.extractor = settings.extractor if settings.extractor != "auto" else ("convnet" if image else "none")
+        if self.extractor != "none" and not image:
+            raise BadSetting(f"extractor ({self.extractor}) needs images, but x has shape {shape}")
+        self.image_bytes = image and dtype == np.uint8
+        self._vectors = self.extractor == "none"
+        self.features = int(np.prod(shape)) if self._vectors else 0
+        standardise = not image if settings.standardise is None else settings.standardise and self._vectors
+        self._border = Normaliser(self.features) if standardise else None
+        self._live = Normaliser(self.features) if standardise else None
+
+    def alone(self, x: np.ndarray) -> np.ndarray:
+        """Examples to predict, each on its own."""
+        return self._scaled(x) if self._live is None else self._live.each(self._flat(x))
+
+    def extend(self, x: np.ndarray) -> np.ndarray:
+        """Examples of an unfinished chunk, as they come."""
+        if self._live is None:
+            return self._scaled(x)
+        vectors = self._flat(x)
+        standardised = self._live.transform(vectors)
+        self._live.update(vectors)
+        return standardised
+
+    def chunk(self, x: np.ndarray) -> np.ndarray:
+        """A whole chunk, from the last border on. Changes nothing."""
+        return self._scaled(x) if self._border is None else self._border.transform(self._flat(x))
+
+    def finish_chunk(self, x: np.ndarray) -> None:
+        """Moves the border behind a chunk."""
+        if self._border is not None and self._live is not None:
+            self._border.update(self._flat(x))
+            self._live.load_state(self._border.state())
+
+    def past(self, x: np.ndarray) -> np.ndarray:
+        """Examples of the past, by the statistics at the last border. Changes nothing."""
+        return self._scaled(x) if self._border is None else self._border.apply(self._flat(x))
+
+    def state(self) -> dict[str, Any]:
+        made = {"border": self._border, "live": self._live}
+        return {name: None if statistics is None else statistics.state() for name, statistics in made.items()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        if self._border is not None and self._live is not None:
+            self._border.load_state(state["border"])
+            self._live.load_state(state["live"])
+
+    def _flat(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(len(x), -1)
+
+    def _scaled(self, x: np.ndarray) -> np.ndarray:
+        scaled = x.astype(np.float32)  # always a copy: the array is the user's
+        if self.image_bytes:
+            scaled /= 255
+        if self._vectors:
+            return self._flat(scaled)
+        return scaled[:, None] if scaled.ndim == 3 else np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))

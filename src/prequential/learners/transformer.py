@@ -1,0 +1,283 @@
+"""The learner of the paper: a transformer with the recent past in context, trained online with replay-streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from prequential.checkpoint import CheckpointFolder, read_checkpoint, write_atomically
+from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.learners.base import OnlineLearner
+from prequential.learners.inputs import Inputs
+from prequential.learners.memory import Memory
+from prequential.learners.trainer import Examples, Trainer
+from prequential.models.transformer import Transformer
+from prequential.settings import Settings
+from prequential.streams.journal import Journal
+from prequential.streams.stream import Stream
+
+
+class Learner(OnlineLearner):
+    """A transformer that learns in context at once and by gradient steps on every chunk and its replay-streams.
+
+    Whatever the sizes in which examples arrive, gradient steps are taken on the same chunks of `settings.chunk`
+    examples, each with the keys and values that one pass over the whole chunk gives: the state at a chunk border
+    depends on the examples alone. In between, each example learnt is in the context of the next prediction.
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    settings
+        What the learner is made of; single settings can be given by name as well.
+    home
+        A directory in which a live learner keeps its examples and its saves. Without it they are in a temporary
+        one, gone with the learner.
+    device
+        Where to compute: auto, cpu, cuda, cuda:1, ...
+    missing
+        Whether features may be NaN, meaning "not measured".
+
+    Examples
+    --------
+    >>> learner = Learner(classes=2, width=16, depth=1, window=8, chunk=4, streams=2)
+    >>> for t in range(40):
+    ...     learner.learn([t % 3, 1.0], "yes" if t % 3 else "no")
+    >>> learner.predict([1, 1.0])
+    'yes'
+    """
+
+    def __init__(
+        self,
+        classes: int | Sequence[Hashable],
+        *,
+        settings: Settings | None = None,
+        home: str | Path | None = None,
+        device: str = "auto",
+        missing: bool = False,
+        **changes: Any,
+    ) -> None:
+        super().__init__(classes, missing=missing)
+        self.settings = (settings or Settings()).changed(**changes)
+        if missing and self.settings.standardise is False:
+            raise BadSetting("standardise (False) must be True where features may be missing: a missing one is the mean")
+        self.device = _device(device)
+        self.stride = self.settings.chunk
+        self.home = None if home is None else Path(home)
+        self._inputs: Inputs | None = None  # made when the first example shows what x looks like
+        self._trainer: Trainer | None = None
+        self._memory = Memory(None if self.home is None else self.home / "journal")
+        self._done = 0  # examples in finished chunks
+        self._pending_x: list[np.ndarray] = []  # the unfinished chunk, as it came
+        self._pending_slots: list[int] = []
+        if self.home is not None:
+            if self.home.exists() and any(self.home.iterdir()):
+                raise BadInput(f"{self.home} is not empty; Learner.open goes on with a learner that lives there")
+            write_atomically(self.home / "learner.json", json.dumps(self.config()).encode())
+
+    @property
+    def model(self) -> Transformer | None:
+        """The network, once there is one."""
+        return None if self._trainer is None else self._trainer.model
+
+    def config(self) -> dict[str, Any]:
+        return {"classes": self.labels.capacity, "missing": self.missing, **asdict(self.settings)}
+
+    def macs_per_example(self) -> float | None:
+        """A forward and a backward pass (twice a forward one) in each of the streams."""
+        if self.model is None:
+            return None
+        forward = self.model.macs_per_example() + self.model.extractor_macs_per_example()
+        return 3.0 * self.settings.streams * forward
+
+    def replay_from(self, stream: Stream | None) -> None:
+        """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
+        self._memory.follow(stream)
+
+    # Predicting and learning.
+
+    def _predict(self, x: np.ndarray) -> np.ndarray:
+        if self._inputs is None or self._trainer is None:
+            return np.full((len(x), self.labels.capacity), -np.log(self.labels.capacity))
+        return self._trainer.predict(self._inputs.alone(x))
+
+    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
+        self._take(x, slots, report=False)
+
+    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        return self._take(x, slots, report=True)
+
+    def flush(self) -> None:
+        """Takes the steps of the unfinished chunk now. The next chunk is the rest of it."""
+        if self._pending_slots:
+            self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
+
+    def _take(self, x: np.ndarray, slots: np.ndarray, report: bool) -> np.ndarray:
+        """Takes examples, chunk by chunk; their log-probabilities where a report is asked for."""
+        reported = []
+        start = 0
+        while start < len(slots):
+            room = self.settings.chunk - (self._done + len(self._pending_slots)) % self.settings.chunk
+            part = slice(start, start + room)
+            start += room
+            self._memory.keep(x[part], [self.labels[slot] for slot in slots[part]])
+            reported.append(self._take_part(x[part], slots[part], len(slots[part]) == room, report))
+        return np.concatenate(reported) if report else np.empty(0)
+
+    def _take_part(self, x: np.ndarray, slots: np.ndarray, completes: bool, report: bool) -> np.ndarray:
+        """Takes examples that lie in one chunk."""
+        assert self._inputs is not None
+        assert self._trainer is not None
+        if completes and not self._pending_slots:
+            return self._turn(x, slots)
+        log_p = np.empty(0)
+        if report or not completes:
+            log_p = self._trainer.extend_context((self._inputs.extend(x), slots))
+        self._pending_x.append(x.copy())  # it is kept beyond this call, and the array is the user's
+        self._pending_slots += slots.tolist()
+        if completes:
+            self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
+        return log_p
+
+    def _turn(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """One turn on a whole chunk; its log-probabilities from before the steps."""
+        assert self._inputs is not None
+        assert self._trainer is not None
+        chunk = (self._inputs.chunk(x), slots)
+        position = self._done
+        self._inputs.finish_chunk(x)
+        self._done += len(slots)
+        self._pending_x, self._pending_slots = [], []
+        if self.settings.freeze_at is not None and position >= self.settings.freeze_at:
+            return self._trainer.score(chunk)
+        following = self._done // self.settings.chunk + 1
+        return self._trainer.turn(chunk, self._past_chunk, position=position, following=following)
+
+    def _past_chunk(self, number: int) -> Examples:
+        """A chunk of the past, counted from 1, standardised by the statistics as they are now."""
+        assert self._inputs is not None
+        start = (number - 1) * self.settings.chunk
+        chunk = self._memory.read(start, start + self.settings.chunk)
+        return self._inputs.past(chunk.x), np.asarray(self.labels.assign(chunk.y))
+
+    def _prepare(self, x: np.ndarray) -> None:
+        if self._inputs is None:
+            self._build(x.shape[1:], x.dtype)
+
+    def _build(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Makes the network for inputs like the first example."""
+        inputs = Inputs(self.settings, shape, dtype)
+        self._trainer = Trainer(
+            self.settings,
+            features=inputs.features,
+            extractor=inputs.extractor,
+            shape=shape,
+            classes=self.labels.capacity,
+            device=self.device,
+        )
+        self._inputs = inputs
+
+    def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
+        x = super()._checked(xs, ys)
+        if self._inputs is not None and x.ndim > 2 and (x.dtype == np.uint8) != self._inputs.image_bytes:
+            expected = "uint8" if self._inputs.image_bytes else "floats"
+            raise BadInput(f"example {self.position}: the image is {x.dtype}, but the first one was {expected}")
+        return x
+
+    # Keeping what was learnt.
+
+    def save(self, path: str | Path | None = None) -> None:
+        """Writes the learner to one file, atomically; the examples it replays from are copied beside it.
+
+        Without a path it is saved in its home, where `Learner.open` finds it.
+        """
+        if path is None:
+            if self.home is None:
+                raise BadInput("save needs a path: this learner was made without a home")
+            self._memory.sync()
+            CheckpointFolder(self.home / "saves").write(self.position, self.state())
+            return
+        self._memory.save(_beside(path))
+        super().save(path)
+
+    @classmethod
+    def load(cls, path: str | Path, *, home: str | Path | None = None, device: str = "auto") -> Self:
+        """The learner that was saved to this file."""
+        saved = read_checkpoint(Path(path))
+        if saved.get("kind") != cls.__name__:
+            raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
+        learner = cls(**saved["config"], home=home, device=device)
+        if saved["state"]["learner"]["memory"]["journal"]:
+            learner._memory.load(_beside(path))
+        learner.load_state(saved["state"])
+        return learner
+
+    @classmethod
+    def open(cls, home: str | Path, *, device: str = "auto") -> Self:
+        """The learner that lives in this directory, as it was after the last example it was given.
+
+        It goes on from its newest save and learns again, from the journal, what came after that.
+        """
+        home = Path(home)
+        if not (home / "learner.json").is_file():
+            raise BadInput(f"{home} holds no learner; Learner(..., home=...) makes one there")
+        learner = cls(**json.loads((home / "learner.json").read_text()), device=device)
+        learner.home = home
+        state, _ = CheckpointFolder(home / "saves").newest()
+        journal = Journal(home / "journal")
+        if state is not None:
+            learner.load_state(state)
+        learner.replay_from(journal)
+        for start in range(learner.position, len(journal), learner.stride):
+            chunk = journal.read(start, start + learner.stride)
+            learner.learn_many(chunk.x, chunk.y)
+        learner._memory.adopt(journal)
+        return learner
+
+    def _state(self) -> dict[str, Any]:
+        pending = np.concatenate(self._pending_x) if self._pending_x else None
+        return {
+            "image_bytes": self._inputs is not None and self._inputs.image_bytes,
+            "inputs": None if self._inputs is None else self._inputs.state(),
+            "trainer": None if self._trainer is None else self._trainer.state(),
+            "memory": self._memory.state(),
+            "done": self._done,
+            "pending_x": pending,
+            "pending_slots": list(self._pending_slots),
+        }
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        if state["inputs"] is not None:
+            assert self.shape is not None
+            self._build(self.shape, np.dtype(np.uint8 if state["image_bytes"] else np.float32))
+            assert self._inputs is not None
+            assert self._trainer is not None
+            self._inputs.load_state(state["inputs"])
+            self._trainer.load_state(state["trainer"])
+        self._done = int(state["done"])
+        self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
+        self._pending_slots = [int(slot) for slot in state["pending_slots"]]
+        self._memory.load_state(state["memory"])
+
+
+def _beside(path: str | Path) -> Path:
+    """Where the examples of a learner saved to this file are kept."""
+    return Path(path).with_name(Path(path).name + ".journal")
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadSetting(f"device {name!r} is not one of auto, cpu, cuda, cuda:0, ...") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadSetting(f"device {name!r} was asked for, but this machine offers no CUDA device to PyTorch")
+    return device

@@ -1,0 +1,41 @@
+"""The 2-token transformer: an example is two tokens, x_t and then y_t."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from prequential.models.blocks import Past
+from prequential.models.transformer import Transformer
+from prequential.settings import Settings
+
+
+class TwoTokenTransformer(Transformer):
+    """A plain causal transformer over x_1 y_1 x_2 y_2 ...; y_t is predicted at x_t.
+
+    The window counts tokens, so it holds half as many examples; a token sees itself and the C tokens before it.
+    """
+
+    tokens_per_example = 2
+    sees_itself = True
+
+    def __init__(self, settings: Settings, *, features: int, classes: int, extractor: nn.Module | None = None) -> None:
+        super().__init__(settings, features=features, classes=classes, extractor=extractor)
+        self.label = nn.Embedding(classes, settings.width)
+        self.kind = nn.Embedding(2, settings.width)  # what an x token and what a y token has in common
+        nn.init.normal_(self.label.weight, std=settings.label_scale)
+        nn.init.normal_(self.kind.weight, std=settings.label_scale)
+
+    def forward(self, x: Tensor, y: Tensor, past: Past, filled: list[int]) -> tuple[Tensor, Past]:
+        inputs, labels = self._embed(x) + self.kind.weight[0], self.label(y) + self.kind.weight[1]  # (B, S, D)
+        tokens = torch.stack([inputs, labels], 2).flatten(1, 2)  # (B, 2S, D)
+        bias = self._bias(tokens.shape[1], past[0].shape[2], filled)
+        h, new = self._run(tokens, None, past, bias)
+        return self._read_out(h[:, ::2]), new
+
+    def predict(self, x: Tensor, past: Past) -> Tensor:
+        P, n = past[0].shape[2], x.shape[0]
+        shared = (past[0].expand(-1, n, -1, -1), past[1].expand(-1, n, -1, -1))
+        inputs = self._embed(x[:, None]) + self.kind.weight[0]
+        h, _ = self._run(inputs, None, shared, self._bias(1, P, [P]))
+        return self._read_out(h)[:, 0]

@@ -1,0 +1,251 @@
+"""A run: a learner over a stream, in a directory from which it can be resumed to the bit."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from prequential.checkpoint import CheckpointFolder, write_atomically
+from prequential.drawing.curves import draw_run
+from prequential.errors import BadCheckpoint, BadInput
+from prequential.learners.base import Charges
+from prequential.learners.transformer import Learner
+from prequential.running.settings import RunSettings, read_settings, write_settings
+from prequential.scoring.evaluate import evaluate
+from prequential.scoring.records import RecordWriter
+from prequential.scoring.scores import Scores
+from prequential.settings import Settings
+from prequential.streams.open import open_stream
+from prequential.streams.stream import Chunk, Stream
+
+DEFAULT_CLASSES = 100
+
+# Called with the run after each piece of the stream.
+Progress = Callable[["Run"], None]
+
+
+class Run:
+    """A learner, a stream and scores, kept in a directory.
+
+    The directory holds `settings.toml`, `environment.json`, `records/` (Parquet), `checkpoints/`, `scores.json` and
+    the pictures.
+
+    Parameters
+    ----------
+    directory
+        An empty or new directory for a new run, or that of an earlier one.
+    run, learner
+        The settings of a new run; None goes on with the ones kept in the directory.
+    """
+
+    def __init__(self, directory: Path, run: RunSettings | None = None, learner: Settings | None = None) -> None:
+        self.directory = directory
+        if run is None or learner is None:
+            given, learning = read_settings(directory / "settings.toml")
+            run, learner = RunSettings(**given), Settings(**learning)
+        elif directory.exists() and any(directory.iterdir()):
+            raise BadInput(f"{directory} is not empty; prequential resume {directory} goes on with a run that is there")
+        self.settings, self.learner_settings = run, learner
+        self.stream: Stream = open_stream(run.stream, **_stream_options(run, learner.seed))
+        self.length = len(self.stream) if run.examples is None else min(run.examples, len(self.stream))
+        if not self.length:
+            raise BadInput(f"the stream {run.stream} has 0 examples, expected at least 1")
+        if run.threads is not None:
+            torch.set_num_threads(run.threads)
+        self.learner = Learner(
+            run.classes or self.stream.classes or DEFAULT_CLASSES,
+            settings=learner,
+            device=run.device,
+            missing=self.stream.missing,
+        )
+        self.scores = Scores(self.learner.labels.capacity, self.stream.task_starts())
+        self.records = RecordWriter(directory / "records")
+        self.position = 0
+        self.stopped = False  # whether a signal asked it to end early
+        self.warnings: list[str] = []
+        self._checkpoints = CheckpointFolder(directory / "checkpoints")
+        self._fingerprint = self.stream.fingerprint()
+
+    @property
+    def finished(self) -> bool:
+        return self.position >= self.length
+
+    def begin(self) -> None:
+        """Writes what a new run starts with."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        text = write_settings(replace(self.settings, out=None), self.learner_settings)
+        write_atomically(self.directory / "settings.toml", text.encode())
+        write_atomically(self.directory / "environment.json", json.dumps(_environment(self), indent=2).encode())
+
+    def restore(self) -> None:
+        """Goes back to the newest good checkpoint; without one, to the beginning."""
+        state, refused = self._checkpoints.newest()
+        self.warnings += [f"{sentence}; using the one before it" for sentence in refused]
+        if state is None:
+            self.records.clear()
+            return
+        if state["fingerprint"] != self._fingerprint:
+            raise BadCheckpoint(
+                f"the stream {self.settings.stream} has changed: its fingerprint is {self._fingerprint}, "
+                f"but the run was made on {state['fingerprint']}"
+            )
+        for name, now in _numerics(self).items():
+            if state["numerics"].get(name) != now:
+                self.warnings.append(
+                    f"{name} is {now} now and was {state['numerics'].get(name)} before: results will agree, but not to the last bit"
+                )
+        self.learner.replay_from(self.stream)
+        self.learner.load_state(state["learner"])
+        self.scores.load_state(state["scores"])
+        self.records.load_state(state["records"])
+        self.position = int(state["position"])
+
+    def go(self, progress: Progress | None = None) -> Scores:
+        """Runs to the end, or until a signal asks to stop; either way everything is saved."""
+        with _Lock(self.directory), _Signals(self):
+            saved = time.monotonic()
+            starts = self.stream.task_starts()
+
+            def after(position: int, chunk: Chunk, charges: Charges) -> bool:
+                nonlocal saved
+                tasks = None
+                if starts is not None:
+                    tasks = np.searchsorted(starts, np.arange(self.position, position), side="right") - 1
+                self.records.append(self.position, chunk.y, charges, self.learner.labels.known, tasks)
+                self.position = position
+                if progress is not None:
+                    progress(self)
+                if self.stopped or time.monotonic() - saved >= self.settings.checkpoint_seconds:
+                    if not self.finished:  # the end is saved below, after the last steps
+                        self.checkpoint()
+                    saved = time.monotonic()
+                return self.stopped and not self.finished
+
+            if not self.finished:
+                evaluate(self.stream, self.learner, start=self.position, stop=self.length, scores=self.scores, after=after)
+                if self.finished:
+                    self.checkpoint()
+            self.finish()
+        return self.scores
+
+    def checkpoint(self) -> None:
+        """Saves everything that what comes next depends on."""
+        self._checkpoints.write(
+            self.position,
+            {
+                "fingerprint": self._fingerprint,
+                "numerics": _numerics(self),
+                "position": self.position,
+                "learner": self.learner.state(),
+                "scores": self.scores.state(),
+                "records": self.records.state(),
+            },
+        )
+
+    def finish(self) -> None:
+        """Writes the records, the scores and the pictures as they are now."""
+        self.records.close()
+        summary = {"finished": self.finished, "macs_per_example": self.learner.macs_per_example(), **self.scores.to_dict()}
+        write_atomically(self.directory / "scores.json", json.dumps(summary, indent=2).encode())
+        for suffix in ("png", "svg"):
+            draw_run({self.name: self.scores}, self.directory / f"curves.{suffix}", title=self.title)
+
+    @property
+    def name(self) -> str:
+        return f"{self.learner_settings.model}, {self.learner_settings.streams} streams"
+
+    @property
+    def title(self) -> str:
+        s = self.settings
+        made = f": {s.tasks} tasks × {s.task_length}, labels re-assigned every task" if self.stream.task_starts() is not None else ""
+        return f"{Path(s.stream).name}{made}"
+
+
+def new_directory(stream: str, base: Path = Path("runs")) -> Path:
+    """A directory that does not exist yet, named after the stream and the time."""
+    stamp = f"{Path(stream.partition(':')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in range(1, 1000):
+        path = base / (stamp if number == 1 else f"{stamp}-{number}")
+        if not path.exists():
+            return path
+    raise BadInput(f"{base / stamp} and 999 more like it exist already")
+
+
+def _stream_options(run: RunSettings, seed: int) -> dict[str, Any]:
+    names = ("tasks", "task_length", "ways", "label", "features", "time", "group", "classes", "on_bad_row")
+    return {**{name: getattr(run, name) for name in names}, "seed": seed}
+
+
+def _numerics(run: Run) -> dict[str, Any]:
+    """What results depend on in their last bits."""
+    return {"threads": torch.get_num_threads(), "torch": torch.__version__, "device": str(run.learner.device)}
+
+
+def _environment(run: Run) -> dict[str, Any]:
+    names = ("prequential", "torch", "numpy", "pyarrow", "safetensors")
+    return {
+        "command": ["prequential", *sys.argv[1:]],
+        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}},
+        "seed": run.learner_settings.seed,
+        "stream": {"fingerprint": run.stream.fingerprint(), "examples": run.length},
+        "processor": {"threads": torch.get_num_threads(), "cores": os.cpu_count(), "machine": platform.machine()},
+        "device": str(run.learner.device),
+    }
+
+
+class _Lock:
+    """Keeps two processes from working in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> None:
+        self._file = open(self.directory / ".lock", "wb")  # noqa: SIM115 (held until the run ends)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise BadInput(f"another process is working in {self.directory}") from None
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _Signals:
+    """Turns Ctrl-C and a request to end into a flag, so that the piece at hand is finished and everything saved."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._before[number] = signal.signal(number, self._stop)
+            except ValueError:  # not in the main thread: signals are somebody else's
+                return
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.run.stopped and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.run.stopped = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

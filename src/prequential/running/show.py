@@ -1,0 +1,33 @@
+"""What came out of a run, from what it has recorded so far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from prequential.drawing.curves import draw_calibration, draw_run, draw_tasks
+from prequential.errors import BadInput
+from prequential.running.progress import describe
+from prequential.running.run import Run
+from prequential.scoring.scores import Scores
+
+
+def show_run(directory: Path, console: Console) -> None:
+    """Prints what a run has found and draws its pictures again."""
+    if not (directory / "settings.toml").is_file():
+        raise BadInput(f"{directory} holds no run: there is no settings.toml in it")
+    run = Run(directory)
+    if not any((directory / "records").glob("*.parquet")):
+        raise BadInput(f"the run in {directory} has recorded no example yet")
+    scores = Scores.from_records(directory / "records", run.learner.labels.capacity, run.stream.task_starts())
+    console.print(f"{run.title} · {run.name} · {scores.count:,} of {run.length:,} examples recorded")
+    for line in describe(scores):
+        console.print(line)
+    pictures = {"curves.png": draw_run, "calibration.png": draw_calibration}
+    for name, draw in pictures.items():
+        draw({run.name: scores}, directory / name, title=run.title)
+    if run.stream.task_starts() is not None:
+        draw_tasks(scores, directory / "tasks.png", title=run.title)
+        pictures["tasks.png"] = draw_tasks  # type: ignore[assignment]
+    console.print(f"pictures in {directory}: {', '.join(pictures)}", soft_wrap=True)

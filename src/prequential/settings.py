@@ -1,0 +1,112 @@
+"""The settings of the transformer learner, with their ranges. No torch here, so that `--help` is quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from prequential.errors import BadSetting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the transformer learner is made of and how it learns."""
+
+    model: Literal["pi", "two-token"] = "pi"
+    """How labels enter: added to keys and values (pi), or as tokens of their own (two-token)."""
+    width: int = 128
+    """Width D of the transformer."""
+    depth: int = 2
+    """Number of transformer blocks L."""
+    heads: int | None = None
+    """Number of query heads H; by default 4, and 8 from width 1024 on. There is one key head."""
+    window: int = 256
+    """Context C: how many past tokens each prediction can attend to (two-token has two tokens an example). 0: none."""
+    chunk: int = 50
+    """Chunk length S: examples per gradient step."""
+    streams: int = 8
+    """Number of streams E: the reported one and E - 1 replay streams. 1: no replay."""
+    updates: Literal["sequential", "joint"] = "sequential"
+    """One step per stream, one after the other (as in the paper), or one step on all streams as a batch."""
+    positions: Literal["rotary", "none"] = "rotary"
+    """How a prediction knows how long ago something was."""
+    label_scale: float = 1.0
+    """Standard deviation of the label tables at the start."""
+    use_input: bool = True
+    """False replaces every x by a learned constant: the "no image" ablation."""
+    extractor: Literal["auto", "none", "convnet", "vgg", "convnext"] = "auto"
+    """Network that turns images into features, learned jointly; auto: convnet for images, none for vectors."""
+    standardise: bool | None = None
+    """Standardise features by past statistics; by default on for vectors, off for images."""
+    rate: float = 0.06
+    """Learning rate alpha_0 of the transformer; the step size is rate / width."""
+    extractor_rate: float = 3e-4
+    """Step size of the extractor."""
+    weight_decay: float = 1e-2
+    """AdamW's weight decay; never on norms, biases and embeddings."""
+    beta1: float = 0.9
+    """AdamW's decay of the mean of the gradient."""
+    beta2: float = 0.999
+    """AdamW's decay of the mean of the squared gradient."""
+    warmup: int = 0
+    """Examples over which the learning rate rises linearly from 0."""
+    decay: Literal["none", "inverse-sqrt", "cosine"] = "none"
+    """How the learning rate falls after the warm-up."""
+    decay_examples: int = 100_000
+    """inverse-sqrt: examples until it starts to fall; cosine: examples until it reaches a tenth."""
+    freeze_at: int | None = None
+    """Position from which on nothing is learnt by gradient any more; the context goes on."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the matrix products."""
+    seed: int = 0
+    """Seed of the initial weights and of the replay."""
+
+    def __post_init__(self) -> None:
+        for name, low in (
+            ("width", 1), ("depth", 1), ("window", 0), ("chunk", 1), ("streams", 1), ("warmup", 0),
+            ("decay_examples", 1), ("label_scale", 0), ("rate", 0), ("extractor_rate", 0), ("weight_decay", 0),
+            ("seed", 0), ("freeze_at", 0), ("heads", 1),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and not value >= low:
+                raise BadSetting(f"{name} ({value}) must be at least {low}")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BadSetting(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
+        for name, choices in (
+            ("model", ("pi", "two-token")),
+            ("updates", ("sequential", "joint")),
+            ("positions", ("rotary", "none")),
+            ("extractor", ("auto", "none", "convnet", "vgg", "convnext")),
+            ("decay", ("none", "inverse-sqrt", "cosine")),
+            ("precision", ("float32", "bfloat16")),
+        ):
+            if getattr(self, name) not in choices:
+                raise BadSetting(f"{name} ({getattr(self, name)!r}) must be one of {', '.join(choices)}")
+        if self.width % self.query_heads:
+            raise BadSetting(f"width ({self.width}) must be divisible by heads ({self.query_heads})")
+        if self.positions == "rotary" and self.key_width % 2:
+            raise BadSetting(f"width / heads ({self.key_width}) must be even for rotary positions")
+
+    @property
+    def query_heads(self) -> int:
+        return self.heads or (8 if self.width >= 1024 else 4)
+
+    @property
+    def key_width(self) -> int:
+        return self.width // self.query_heads
+
+    @property
+    def window_examples(self) -> int:
+        """The context in examples: two-token spends two tokens on each."""
+        return self.window if self.model == "pi" else self.window // 2
+
+    def changed(self, **changes: Any) -> Settings:
+        """The same settings but for some; an unknown name gets the nearest ones suggested."""
+        names = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in names:
+                near = get_close_matches(name, names, 1)
+                raise BadSetting(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return replace(self, **changes)

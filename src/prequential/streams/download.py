@@ -1,0 +1,51 @@
+"""Fetching a data set from its official address, with its checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from prequential.errors import BadInput
+
+PIECE = 2**20
+
+
+def download(url: str, path: Path, *, md5: str, timeout: float = 30) -> Path:
+    """Fetches a file unless it is there already, and checks it; a file with another content is never left behind.
+
+    Parameters
+    ----------
+    url
+        Where it is.
+    path
+        Where it goes.
+    md5
+        What its MD5 sum must be.
+    timeout
+        Seconds to wait for an answer.
+    """
+    if path.exists() and _md5(path) == md5:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as answer, temporary.open("wb") as file:
+            while piece := answer.read(PIECE):
+                file.write(piece)
+        if (found := _md5(temporary)) != md5:
+            raise BadInput(f"{url} gave a file with MD5 {found}, expected {md5}; it was not kept")
+        temporary.replace(path)
+    except (OSError, urllib.error.URLError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise BadInput(f"{url} cannot be fetched ({reason}); fetch it where there is a network and give its path") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,0 +1,65 @@
+"""Data frames in memory: pandas, polars, Arrow tables, and whatever else speaks the Arrow interface."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from prequential.errors import BadInput
+from prequential.streams.encoding import Column
+from prequential.streams.tables import BLOCK_ROWS, Table, without_views
+
+
+class FrameTable(Table):
+    """A data frame, read where it is; neither pandas nor polars is imported."""
+
+    def __init__(self, frame: Any) -> None:
+        self.name = f"the {type(frame).__module__.split('.')[0]} data frame"
+        if isinstance(frame, pa.Table):
+            self.rows = frame
+        elif hasattr(frame, "__arrow_c_stream__"):
+            self.rows = pa.table(frame)
+        elif hasattr(frame, "__dataframe__"):
+            from pyarrow.interchange import from_dataframe
+
+            self.rows = from_dataframe(frame)
+        else:
+            raise BadInput(f"got a {type(frame).__name__}, expected a path or a data frame (pandas, polars or Arrow)")
+        self.schema = self.rows.schema
+        total = len(self.rows)
+        self.starts = np.minimum(np.arange(-(-total // BLOCK_ROWS) + 1) * BLOCK_ROWS, total)
+
+    def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        start, stop = int(self.starts[i]), int(self.starts[i + 1])
+        return without_views(self.rows.select([column.name for column in columns]).slice(start, stop - start)), {}
+
+    def sorted_by(self, column: str) -> FrameTable:
+        order = pc.sort_indices(self.rows, [(column, "ascending")])  # stable, missing values last
+        table = FrameTable(without_views(self.rows).take(order))
+        table.name = f"{self.name}, in the order of {column}"
+        return table
+
+    def fingerprint(self) -> str:
+        """A hash of the values, however the frame holds them in memory."""
+        digest = hashlib.sha256()
+        for name in self.schema.names:
+            digest.update(f"{name}\x1f".encode())
+            for i in range(len(self.starts) - 1):
+                start, stop = int(self.starts[i]), int(self.starts[i + 1])
+                digest.update(_content(self.rows.column(name).slice(start, stop - start)))
+        return f"frame {digest.hexdigest()}"
+
+
+def _content(values: pa.ChunkedArray) -> bytes:
+    if pa.types.is_temporal(values.type) and values.type.bit_width in (32, 64):
+        values = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return "\x1f".join(map(repr, values.to_pylist())).encode()
+    known = values.is_valid().to_numpy()
+    numbers = pc.fill_null(values, pa.scalar(0, values.type)).to_numpy()
+    return bytes(known.tobytes() + numbers.tobytes())

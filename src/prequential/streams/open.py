@@ -1,0 +1,159 @@
+"""From what is written on a command line to a stream."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+from prequential.errors import BadInput, BadSetting
+from prequential.streams.stream import Stream
+
+POSSIBLE = (
+    "digits, emnist:PATH, cifar100:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the path of a .csv, .tsv, "
+    ".parquet, .arrow, .feather, .npz or .npy file, of a folder of .parquet or .arrow files, of a saved Hugging Face data set, or of a "
+    "folder of images with one folder for each class"
+)
+NAMES = ("digits", "emnist", "cifar100", "electricity", "covertype", "powersupply", "images")
+TABLES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc"}
+
+
+def open_stream(
+    spec: str,
+    *,
+    label: str | None = None,
+    features: str | Sequence[str] | None = None,
+    time: str | None = None,
+    group: str | None = None,
+    classes: int | Sequence[Hashable] | None = None,
+    on_bad_row: str = "stop",
+    **options: Any,
+) -> Stream:
+    """The stream that a name or a path means.
+
+    Parameters
+    ----------
+    spec
+        digits, emnist:PATH, cifar100:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the path of a
+        table, of arrays or of a folder of images. `emnist:` and `cifar100:` without a path take download=True.
+    label, features, time, group, classes, on_bad_row
+        As in `TableStream`; other streams take those of them that make sense. `features` may be one text with commas.
+    options
+        The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes, decimal_point (CSV); split
+        (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways, task_length, seed, download (split
+        streams). An option that is None counts as not given.
+
+    Examples
+    --------
+    >>> stream = open_stream("digits", tasks=5)
+    >>> len(stream)
+    1000
+    """
+    if isinstance(features, str):
+        features = [part.strip() for part in features.split(",")]
+    options |= {"label": label, "features": features, "time": time, "group": group, "classes": classes}
+    if on_bad_row != "stop":  # what every stream does by itself
+        options["on_bad_row"] = on_bad_row
+    given = {name: value for name, value in options.items() if value is not None}
+    name, _, place = spec.partition(":")
+    if name in NAMES and (place or spec in (name, f"{name}:")):
+        loader = _named(name)
+        path = [place] if place else []
+    else:
+        loader = _by_path(Path(spec))
+        path = [spec]
+    if not path and name not in ("digits", "emnist", "cifar100"):
+        raise BadInput(f"{spec!r} names no path; expected {name}:PATH")
+    if place and name == "digits":
+        raise BadInput(f"{spec!r} names a path, but the digits come with the package; expected digits")
+    _check(spec, loader, given)
+    stream: Stream = loader(*path, **given)
+    return stream
+
+
+def table_stream(
+    path: str | Path,
+    *,
+    delimiter: str | None = None,
+    header: bool = True,
+    quotes: bool = True,
+    decimal_point: str = ".",
+    split: str | None = None,
+    **options: Any,
+) -> Stream:
+    """A table on disk as a stream: of its rows, or of the images in it."""
+    from prequential.streams.arrow_files import ArrowTable
+    from prequential.streams.csv_files import CsvTable
+    from prequential.streams.image_tables import ImageTableStream, image_column
+    from prequential.streams.tables import Table, TableStream, as_table
+
+    path = Path(path)
+    table: Table
+    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        table = CsvTable(path, delimiter=delimiter, header=header, quotes=quotes, decimal_point=decimal_point)
+    elif split is not None:
+        table = ArrowTable(path, split=split)
+    else:
+        table = as_table(path)
+    kind = ImageTableStream if image_column(table) and "features" not in options else TableStream
+    _check(str(path), kind, options)
+    stream: Stream = kind(table, **options)
+    return stream
+
+
+def _named(name: str) -> Callable[..., Stream]:
+    match name:
+        case "digits":
+            from prequential.streams.digits import digits
+
+            return digits
+        case "emnist":
+            from prequential.streams.emnist import split_emnist
+
+            return split_emnist
+        case "cifar100":
+            from prequential.streams.cifar import split_cifar
+
+            return split_cifar
+        case "images":
+            from prequential.streams.images import ImageStream
+
+            return ImageStream
+    from prequential.streams import datasets
+
+    return {"electricity": datasets.electricity, "covertype": datasets.covertype}.get(name, datasets.power_supply)
+
+
+def _by_path(path: Path) -> Callable[..., Stream]:
+    if not path.exists():
+        raise BadInput(f"{str(path)!r} is neither a known stream nor a path that exists; expected {POSSIBLE}")
+    suffix = path.suffix.lower()
+    if path.is_file() and suffix in TABLES:
+        return table_stream
+    if path.is_file() and suffix in (".npz", ".npy"):
+        from prequential.streams import arrays, datasets
+
+        is_covertype = suffix == ".npz" and arrays.load_npz(path).keys() >= datasets.COVERTYPE
+        return datasets.covertype if is_covertype else arrays.array_stream
+    if path.is_dir():
+        from prequential.streams.images import SUFFIXES, ImageStream
+        from prequential.streams.tables import suffixes_of
+
+        found = suffixes_of(path)
+        if found & (TABLES - {".csv", ".tsv", ".txt"}):
+            return table_stream
+        if found & SUFFIXES:
+            return ImageStream
+    raise BadInput(f"{str(path)!r} cannot be read as a stream; expected {POSSIBLE}")
+
+
+def _check(spec: str, loader: Callable[..., Stream], options: dict[str, Any]) -> None:
+    """Options that this kind of stream does not have get a sentence, not a traceback."""
+    known = inspect.signature(loader).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
+        return
+    names = [parameter.name for parameter in known if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in options:
+        if option not in names:
+            raise BadSetting(f"{spec} does not take {option}; it takes {', '.join(names) or 'no options'}")

@@ -1,0 +1,86 @@
+"""What a stream is: a re-readable, chronological sequence of labelled examples, read by position."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from prequential.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive examples of a stream, oldest first."""
+
+    x: np.ndarray  # (n, features) vectors, or (n, height, width[, channels]) images
+    y: Sequence[Hashable]  # n labels
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class Stream(ABC):
+    """A re-readable, chronological sequence of (x, y).
+
+    A reader is nothing but a position, so any number of them can read at once and none holds examples in memory.
+    A new kind of stream is one file with a subclass that says its length, reads a range and gives a fingerprint.
+    """
+
+    classes: int | Sequence[Hashable] | None = None  # how many labels there can be (or which), where that is known
+    missing: bool = False  # whether x may hold NaN for "not measured"
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of examples."""
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> Chunk:
+        """The examples start..stop-1, for 0 <= start < stop <= len(self)."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A short text that changes whenever the examples or their order change."""
+
+    def read(self, start: int, stop: int) -> Chunk:
+        """The examples start..stop-1; fewer when the stream ends before."""
+        stop = min(stop, len(self))
+        if not 0 <= start < stop:
+            raise BadInput(f"cannot read examples {start} to {stop} of a stream of {len(self)} examples")
+        return self._read(start, stop)
+
+    def task_starts(self) -> np.ndarray | None:
+        """The positions where tasks begin, for scoring only; None when the stream knows no tasks.
+
+        Learners are never given these.
+        """
+        return None
+
+
+class Watched(Stream):
+    """A view of a stream that ends at a moving present: reading past it is an error.
+
+    Learners replay from such a view, so a replayed example can never lie in the future.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.classes = stream.classes
+        self.missing = stream.missing
+        self.present = 0  # examples before this position may be read
+
+    def __len__(self) -> int:
+        return self.present
+
+    def _read(self, start: int, stop: int) -> Chunk:
+        return self.stream.read(start, stop)
+
+    def read(self, start: int, stop: int) -> Chunk:
+        if stop > self.present:
+            raise BadInput(f"replay asked for examples {start} to {stop}, but the present is at {self.present}")
+        return super().read(start, stop)
+
+    def fingerprint(self) -> str:
+        return self.stream.fingerprint()

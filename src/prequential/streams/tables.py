@@ -1,0 +1,391 @@
+"""Streams from tables: CSV, Parquet and Arrow files, and data frames, read in blocks of rows."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from prequential.errors import BadInput, BadSetting
+from prequential.streams.cache import cache_folder, kept_array
+from prequential.streams.encoding import Column, feature_column, fill, label_column, labels, reading_type
+from prequential.streams.stream import Chunk, Stream
+
+SAMPLE = 4096  # rows from which the kinds of the columns are decided
+BLOCK_ROWS = 4096
+BLOCK_BYTES = 2**20  # how much of a file one block of rows should take, at most
+KEEP_BYTES = 64 * 2**20  # how much of decoded blocks is kept: a few blocks for each of many readers
+LABEL_NAMES = ("label", "y", "target", "class")
+
+
+class Table(ABC):
+    """Rows that can be read by blocks, in any order. A new kind of table is one file with a subclass of this."""
+
+    name: str  # for messages
+    schema: pa.Schema
+    starts: np.ndarray  # (blocks + 1,) the row at which each block begins, and at the end the number of rows
+
+    @abstractmethod
+    def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        """The rows of a block, and those of them that cannot be read: what is wrong, by row of the block."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of the rows."""
+
+    def each(self, columns: Sequence[Column]) -> Iterator[tuple[pa.Table, dict[int, str]]]:
+        """All blocks, one after the other."""
+        for i in range(len(self.starts) - 1):
+            yield self.block(i, columns)
+
+    def where(self, row: int) -> str:
+        """How a row is called in a message; the first is row 1."""
+        return f"{self.name}, row {row + 1}"
+
+    def sorted_by(self, column: str) -> Table | None:
+        """The table in another order, where that is cheap; None where a sorted copy has to be made."""
+        return None
+
+    def declared_classes(self, label: str) -> int | None:
+        """How many labels a column can hold, where the file says so."""
+        return None
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+
+@dataclass
+class Block:
+    x: np.ndarray  # (rows, features)
+    y: list[Hashable]
+    bad: dict[int, str]  # what is wrong with a row
+
+
+class TableStream(Stream):
+    """The rows of a table as examples, in the order of the file or of a time column.
+
+    Only the first rows are looked at to decide how a column becomes features (see `prequential.streams.encoding`), and each
+    row is encoded by itself. Memory does not depend on the number of rows.
+
+    Parameters
+    ----------
+    source
+        A path (.csv, .tsv, .parquet, .arrow, .feather, a folder of them, or a saved Hugging Face data set), a pandas, polars or
+        Arrow data frame, or a `Table`.
+    label
+        The column to predict; by default the one called label, y, target or class, else the last.
+    features
+        The columns to predict it from; by default all others, except a time column that is only a number.
+    time
+        The column to order by. If the rows are not in its order, a sorted copy is written once to the cache folder
+        (PREQUENTIAL_CACHE or the user's), out of core.
+    group
+        A column that says to whom or what a row belongs, such as a user.
+    classes
+        How many labels there can be, or which. The file is not searched for them, but may declare them.
+    kinds
+        How columns are to be read where the first rows mislead: {"zip": "category"}.
+    buckets
+        How many features a category becomes.
+    missing_indicators
+        Whether columns get a feature that says "missing": all (True), none (False), or (None) those with
+        missing values in the first rows.
+    on_bad_row
+        "stop" raises one sentence when a row that cannot be used is reached; "skip" leaves such rows out, which takes one pass
+        over the table when it is opened, and `skipped` says how many there were.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> frame = pa.table({"age": [31.0, None, 54.0, 20.0], "city": ["Ulm", "Bonn", "Ulm", None], "bought": ["no", "yes", "no", "no"]})
+    >>> stream = TableStream(frame, buckets=4)
+    >>> stream.feature_names
+    ['age', 'age missing', 'city 0', 'city 1', 'city 2', 'city 3', 'city missing']
+    >>> chunk = stream.read(0, 2)
+    >>> chunk.x[:, :2].tolist(), chunk.y
+    ([[31.0, 0.0], [nan, 1.0]], ['no', 'yes'])
+    """
+
+    missing = True
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        label: str | None = None,
+        features: Sequence[str] | None = None,
+        time: str | None = None,
+        group: str | None = None,
+        classes: int | Sequence[Hashable] | None = None,
+        kinds: Mapping[str, str] | None = None,
+        buckets: int = 16,
+        missing_indicators: bool | None = None,
+        on_bad_row: str = "stop",
+    ) -> None:
+        if on_bad_row not in ("stop", "skip"):
+            raise BadSetting(f"on_bad_row ({on_bad_row!r}) must be 'stop' or 'skip'")
+        if buckets < 1:
+            raise BadSetting(f"buckets ({buckets}) must be at least 1")
+        self.table = as_table(source)
+        self.on_bad_row = on_bad_row
+        self.skipped = 0  # rows left out because they cannot be used
+        if len(self.table) == 0:
+            raise BadInput(f"{self.table.name} has no rows")
+        kinds = dict(kinds or {})
+        names = self.table.schema.names
+        for name in [*kinds, *(features or []), *(name for name in (label, time, group) if name is not None)]:
+            if name not in names:
+                raise BadInput(f"{self.table.name} has no column {name!r}; its columns are {', '.join(names)}")
+        label = label or _default_label(names, {time, group})
+        self._label = self._label_column(label, kinds.pop(label, None))
+        if features is None:
+            features = [name for name in names if name not in (label, group) and not (name == time and self._is_plain(name))]
+        if not features and group is None:
+            raise BadInput(f"{self.table.name} has no columns besides {label!r} to predict it from")
+        if label in features:
+            raise BadInput(f"column {label!r} is the label and cannot also be a feature")
+        if group is not None:
+            kinds[group] = "group"
+            features = [*(name for name in features if name != group), group]
+        self._columns = self._feature_columns(features, kinds, buckets, missing_indicators)
+        self.feature_names = [name for column in self._columns for name in column.features()]
+        self.classes = classes if classes is not None else self.table.declared_classes(label)
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._lock = threading.Lock()
+        self._options = " ".join(map(str, [*self._columns, self._label, time, on_bad_row]))
+        self._hash: str | None = None
+        rows = len(self.table)
+        self._time = None if time is None else self._time_column(time)
+        if self._time is not None and not self._in_order(self._time):
+            self.table = self.table.sorted_by(self._time.name) or self._sorted_copy(self._time)
+        bad = np.zeros(len(self.table.starts), np.int64)
+        if on_bad_row == "skip" and len(self.table) == rows:
+            bad = kept_array(f"bad-rows-{self.fingerprint()}", self._count_bad)
+        self._starts = self.table.starts - np.cumsum(bad)
+        self.skipped = rows - int(self._starts[-1])
+        if self._starts[-1] == 0:
+            raise BadInput(f"{self.table.name}: none of the {rows} rows can be used; the first: {self._first_complaint()}")
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def fingerprint(self) -> str:
+        """A hash of the file's content and of how it is read."""
+        if self._hash is None:
+            self._hash = hashlib.sha256(f"{self.table.fingerprint()} {self._options}".encode()).hexdigest()[:32]
+        return self._hash
+
+    def _read(self, start: int, stop: int) -> Chunk:
+        x: list[np.ndarray] = []
+        y: list[Hashable] = []
+        b = int(np.searchsorted(self._starts, start, side="right")) - 1
+        while start < stop:
+            first, end = int(self._starts[b]), min(stop, int(self._starts[b + 1]))
+            if end > start:
+                block = self._block(b)
+                here = slice(start - first, end - first)
+                if self.on_bad_row == "stop" and block.bad:
+                    self._complain(b, block.bad, here)
+                x.append(block.x[here])
+                y += block.y[here]
+                start = end
+            b += 1
+        return Chunk(np.concatenate(x), y)
+
+    # Blocks.
+
+    def _block(self, b: int) -> Block:
+        """A decoded block, from the few that are kept."""
+        with self._lock:
+            block = self._blocks.get(b)
+            if block is None:
+                block = self._blocks[b] = self._decode(*self.table.block(b, self._wanted()))
+                if self.on_bad_row == "skip" and block.bad:
+                    good = [i for i in range(len(block.y)) if i not in block.bad]
+                    block.x, block.y = block.x[good], [block.y[i] for i in good]
+                room = max(2, KEEP_BYTES // max(1, block.x.nbytes + 64 * len(block.y)))
+                while len(self._blocks) > room:
+                    self._blocks.popitem(last=False)
+            else:
+                self._blocks.move_to_end(b)
+            return block
+
+    def _wanted(self) -> list[Column]:
+        time = [] if self._time is None else [self._time]
+        return list({column.name: column for column in [*time, *self._columns, self._label]}.values())
+
+    def _decode(self, rows: pa.Table, bad: dict[int, str]) -> Block:
+        x = np.zeros((len(rows), len(self.feature_names)))
+        at = 0
+        for column in self._columns:
+            width = column.width + column.indicator
+            for i, what in fill(column, _whole(rows.column(column.name)), x[:, at : at + width]).items():
+                bad.setdefault(i, what)
+            at += width
+        y, empty = labels(self._label, _whole(rows.column(self._label.name)))
+        if self._time is not None:
+            empty |= _keys(self._time, _whole(rows.column(self._time.name)))[1]
+        return Block(x, y, empty | bad)
+
+    def _complain(self, b: int, bad: dict[int, str], here: slice) -> None:
+        found = [i for i in bad if here.start <= i < here.stop]
+        if found:
+            row = min(found)
+            raise BadInput(f"{self.table.where(int(self.table.starts[b]) + row)}, {bad[row]}")
+
+    def _count_bad(self) -> np.ndarray:
+        """How many rows cannot be used in each block, moved by one place."""
+        return np.array([0, *(len(self._decode(rows, bad).bad) for rows, bad in self.table.each(self._wanted()))])
+
+    def _first_complaint(self) -> str:
+        bad = self._decode(*self.table.block(0, self._wanted())).bad
+        return bad[min(bad)]
+
+    # Deciding what the columns are.
+
+    def _label_column(self, name: str, kind: str | None) -> Column:
+        found = self.table.schema.field(name).type
+        return label_column(name, reading_type(kind, found) if kind else found)
+
+    def _is_plain(self, name: str) -> bool:
+        """Whether a column is no date: as a feature, a running number would only say how late it is."""
+        found = self.table.schema.field(name).type
+        return not (pa.types.is_timestamp(found) or pa.types.is_date(found))
+
+    def _feature_columns(
+        self, names: Sequence[str], kinds: Mapping[str, str], buckets: int, indicators: bool | None
+    ) -> list[Column]:
+        asked = []
+        for name in names:
+            found = self.table.schema.field(name).type
+            # a column that begins with whole numbers may go on with others
+            asked.append(Column(name, "category", pa.float64() if pa.types.is_integer(found) else found, 1))
+        pieces, count = [], 0
+        for rows, bad in self.table.each(asked):
+            pieces.append(rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), list(bad)))) if bad else rows)
+            count += len(rows)
+            if count >= SAMPLE:
+                break
+        sample = pa.concat_tables(pieces).slice(0, SAMPLE)
+        return [feature_column(name, sample.column(name), kinds.get(name), buckets, indicators) for name in names]
+
+    # The order of time.
+
+    def _time_column(self, name: str) -> Column:
+        found = self.table.schema.field(name).type
+        is_number = pa.types.is_integer(found) or pa.types.is_floating(found)
+        if self._is_plain(name) and not is_number:
+            raise BadInput(f"time column {name!r} has type {found}, expected numbers or dates")
+        kind = "number" if is_number else "time"
+        return Column(name, kind, found if pa.types.is_integer(found) else reading_type(kind, found), 1)
+
+    def _in_order(self, time: Column) -> bool:
+        last = None
+        for b, (rows, bad) in enumerate(self.table.each([time])):
+            keys, empty = _keys(time, _whole(rows.column(time.name)))
+            bad = empty | bad
+            if bad and self.on_bad_row == "stop":
+                self._complain(b, bad, slice(0, len(rows)))
+            keys = np.delete(keys, list(bad))
+            if len(keys) and ((last is not None and keys[0] < last) or (keys[1:] < keys[:-1]).any()):
+                return False
+            last = keys[-1] if len(keys) else last
+        return True
+
+    def _sorted_copy(self, time: Column) -> Table:
+        from prequential.streams.arrow_files import ArrowTable
+        from prequential.streams.sorting import sort_rows
+
+        path = cache_folder() / f"sorted-{self.fingerprint()}.arrow"
+        if not path.exists():
+            sort_rows(self._usable_rows(time), path)
+        table = ArrowTable(path)
+        table.name = f"{self.table.name}, in the order of {time.name}"
+        return table
+
+    def _usable_rows(self, time: Column) -> Iterator[tuple[np.ndarray, pa.Table]]:
+        """The rows that can be used and their times, block by block."""
+        for b, (rows, unread) in enumerate(self.table.each(self._wanted())):
+            bad = self._decode(rows, unread).bad
+            if bad and self.on_bad_row == "stop":
+                self._complain(b, bad, slice(0, len(rows)))
+            keys, _ = _keys(time, _whole(rows.column(time.name)))
+            good = np.setdiff1d(np.arange(len(keys)), list(bad))
+            yield keys[good], rows.take(pa.array(good))
+
+
+def as_table(source: Any) -> Table:
+    """The table behind a path or a data frame."""
+    if isinstance(source, Table):
+        return source
+    if not isinstance(source, (str, Path)):
+        from prequential.streams.frames import FrameTable
+
+        return FrameTable(source)
+    path = Path(source)
+    if not path.exists():
+        raise BadInput(f"{path} does not exist")
+    suffixes = suffixes_of(path)
+    if suffixes & {".csv", ".tsv", ".txt"} and path.is_file():
+        from prequential.streams.csv_files import CsvTable
+
+        return CsvTable(path)
+    if suffixes & {".parquet", ".pq"}:
+        from prequential.streams.parquet_files import ParquetTable
+
+        return ParquetTable(path)
+    if suffixes & {".arrow", ".feather", ".ipc"}:
+        from prequential.streams.arrow_files import ArrowTable
+
+        return ArrowTable(path)
+    raise BadInput(f"{path} is no table; expected a .csv, .tsv, .parquet, .arrow or .feather file, or a folder of the last three")
+
+
+def suffixes_of(path: Path, most: int = 10_000) -> set[str]:
+    """How the names of a file, or of the first files below a folder, end."""
+    if path.is_file():
+        return {path.suffix.lower()}
+    return {part.suffix.lower() for part in islice(path.rglob("*"), most) if part.is_file()}
+
+
+def without_views(rows: pa.Table) -> pa.Table:
+    """The rows with text views, which polars makes and Arrow can hardly work with, as ordinary text."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if not any(found in plain for found in rows.schema.types):
+        return rows
+    return rows.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in rows.schema]))
+
+
+def _default_label(names: Sequence[str], taken: set[str | None]) -> str:
+    free = [name for name in names if name not in taken]
+    if not free:
+        raise BadInput(f"no column is left for the label: the columns are {', '.join(names)}")
+    called = [name for name in free if name.lower() in LABEL_NAMES]
+    return called[0] if called else free[-1]
+
+
+def _keys(time: Column, values: pa.Array) -> tuple[np.ndarray, dict[int, str]]:
+    """The times as numbers that can be compared, and the rows that have none."""
+    known = values.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(values.type):
+        keys = values.to_numpy(zero_copy_only=False)
+        known = known & ~np.isnan(keys)
+    else:
+        if pa.types.is_date32(values.type):
+            values = values.cast(pa.int32())
+        keys = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    empty = {int(i): f"column {time.name!r} is empty, expected a time to order by" for i in np.flatnonzero(~known)}
+    return keys, empty
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

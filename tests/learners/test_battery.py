@@ -1,0 +1,29 @@
+"""The transformer learner, in its variants, through the battery every learner must pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from prequential.checks import CHECKS
+from prequential.learners.transformer import Learner
+
+SMALL = {"width": 16, "heads": 2, "depth": 2, "window": 20, "chunk": 16, "streams": 3}
+VARIANTS = {
+    "pi": {},
+    "two-token": {"model": "two-token"},
+    "joint": {"updates": "joint"},
+    "no-attention": {"window": 0},
+    "no-input": {"use_input": False},
+    "no-replay": {"streams": 1},
+    "short-window": {"window": 5},
+    "schedule": {"warmup": 50, "decay": "cosine", "decay_examples": 200, "positions": "none"},
+    "raw": {"standardise": False},
+    "frozen": {"freeze_at": 64},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_battery(check, variant):
+    changes = {**SMALL, **VARIANTS[variant]}
+    check(lambda classes: Learner(classes, **changes))

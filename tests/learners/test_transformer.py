@@ -1,0 +1,303 @@
+"""The transformer learner's own promises: steps, replay, what is reported, living on disk, images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import prequential.learners.trainer as module
+from prequential.checkpoint import same_state
+from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.learners.transformer import Learner
+from prequential.scoring.evaluate import evaluate
+from prequential.streams.digits import digits
+
+SMALL = {"width": 16, "heads": 2, "depth": 1, "window": 20, "chunk": 16, "streams": 3}
+
+
+def make(classes=10, **changes):
+    return Learner(classes, **{**SMALL, **changes})
+
+
+@pytest.mark.parametrize("updates", ["sequential", "joint"])
+@pytest.mark.parametrize("streams", [1, 2, 5])
+@pytest.mark.parametrize("length", [1, 16, 50])
+def test_number_of_steps(updates, streams, length):
+    learner = make(updates=updates, streams=streams)
+    evaluate(digits(tasks=1, task_length=length), learner)
+    turns = -(-length // 16)
+    assert learner._trainer.steps == (turns if updates == "joint" else turns * streams)
+
+
+@pytest.mark.parametrize("model", ["pi", "two-token"])
+def test_the_reported_loss_is_from_before_the_step_on_its_labels(model, monkeypatch):
+    stream = digits(tasks=1, task_length=48)
+    chunks = [stream.read(start, start + 16) for start in (0, 16, 32)]
+    honest, misled = make(model=model), make(model=model)
+    for learner in (honest, misled):
+        learner.replay_from(stream)
+        learner.observe(chunks[0].x, chunks[0].y)
+    expected = honest.observe(chunks[1].x, chunks[1].y)
+    loss = module.F.nll_loss
+    monkeypatch.setattr(module.F, "nll_loss", lambda log_p, y: loss(log_p, (y + 1) % 10))
+    reported = misled.observe(chunks[1].x, chunks[1].y)
+    assert np.array_equal(reported.log_loss, expected.log_loss)
+    after = misled.observe(chunks[2].x, chunks[2].y).log_loss
+    assert not np.array_equal(after, honest.observe(chunks[2].x, chunks[2].y).log_loss)
+
+
+def test_a_replay_stream_that_goes_back_has_an_empty_cache_and_the_others_do_not():
+    learner = make(streams=20)
+    stream = digits(tasks=1, task_length=200)
+    learner.replay_from(stream)
+    seen = {"back": 0, "on": 0}
+    for start in range(0, 192, 16):
+        chunk = stream.read(start, start + 16)
+        learner.observe(chunk.x, chunk.y)
+        for cache, position in zip(learner._trainer.replay_caches, learner._trainer.readers.chunk, strict=True):
+            assert cache.filled == min(20, 16 * (position - 1))
+            seen["back" if position == 1 else "on"] += 1
+    assert seen["back"] > 30
+    assert seen["on"] > 30
+
+
+def test_replay_reads_the_chunks_the_readers_stand_at(monkeypatch):
+    learner = make(streams=4)
+    stream = digits(tasks=1, task_length=160)
+    learner.replay_from(stream)
+    read = []
+    original = learner._memory._source.read
+    monkeypatch.setattr(learner._memory._source, "read", lambda start, stop: read.append((start, stop)) or original(start, stop))
+    for turn in range(1, 11):
+        read.clear()
+        at = list(learner._trainer.readers.chunk) if turn > 1 else []
+        expected = [((c - 1) * 16, c * 16) for c in at]
+        chunk = stream.read(turn * 16 - 16, turn * 16)
+        learner.observe(chunk.x, chunk.y)
+        assert read == expected
+        if turn > 1:
+            assert max(stop for _, stop in read) <= turn * 16 - 16
+
+
+def test_flush_in_the_middle_of_a_chunk_never_replays_the_present():
+    learner = make(streams=6)
+    stream = digits(tasks=1, task_length=200)
+    for t in range(0, 200, 5):
+        chunk = stream.read(t, t + 5)
+        learner.observe(chunk.x, chunk.y)
+        if t % 3 == 0:
+            learner.flush()
+            assert max(learner._trainer.readers.chunk) <= max(1, learner._done // 16)
+    assert learner.position == 200
+
+
+@pytest.mark.parametrize("updates", ["sequential", "joint"])
+def test_frozen_parameters_stay_and_the_context_goes_on(updates):
+    learner = make(freeze_at=32, updates=updates)
+    stream = digits(tasks=1, task_length=96)
+    evaluate(stream, learner, stop=32)
+    before = [parameter.clone() for parameter in learner.model.parameters()]
+    cached = learner._trainer.cache.past()[0].clone()
+    evaluate(stream, learner, start=32)
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
+    assert not torch.equal(cached, learner._trainer.cache.past()[0])
+
+
+def test_joint_updates_learn_from_replayed_chunks_in_one_step():
+    alone, joint = make(streams=1), make(streams=3, updates="joint")
+    stream = digits(tasks=1, task_length=64)
+    a, b = evaluate(stream, alone), evaluate(stream, joint)
+    assert alone._trainer.steps == joint._trainer.steps == 4
+    assert a.log_loss != b.log_loss
+    weights = [dict(learner.model.named_parameters())["readout.weight"] for learner in (alone, joint)]
+    assert not torch.equal(*weights)
+
+
+def test_state_at_a_chunk_border_does_not_depend_on_how_the_examples_came():
+    stream = digits(tasks=1, task_length=64)
+    x, y = stream.read(0, 64).x, stream.read(0, 64).y
+    whole, single = make(), make()
+    whole.learn_many(x, y)
+    for row, label in zip(x, y, strict=True):
+        single.learn(row, label)
+    assert same_state(whole.state(), single.state())
+
+
+def test_learning_goes_on_after_a_stream_ends():
+    learner = make()
+    stream = digits(tasks=1, task_length=40)
+    evaluate(stream, learner)
+    more = digits(tasks=1, task_length=60, seed=1).read(0, 60)
+    learner.learn_many(more.x, more.y)
+    assert len(learner._memory._journal) == 100
+    assert np.array_equal(learner._memory._journal.read(0, 40).x, stream.read(0, 40).x)
+    scores = evaluate(stream, learner)
+    assert scores.count == 40
+    assert len(learner._memory._journal) == 140
+
+
+class TestHome:
+    def test_opened_again_it_is_where_it_was(self, tmp_path):
+        chunk = digits(tasks=1, task_length=100).read(0, 100)
+        learner = make(home=tmp_path / "home")
+        for t in range(70):
+            learner.learn(chunk.x[t], chunk.y[t])
+            if t == 40:
+                learner.save()
+        opened = Learner.open(tmp_path / "home")
+        assert opened.position == 70
+        p, q = learner.predict_proba(chunk.x[80]), opened.predict_proba(chunk.x[80])
+        assert p.keys() == q.keys()
+        assert max(abs(p[label] - q[label]) for label in p) < 1e-5
+        for t in range(70, 96):
+            learner.learn(chunk.x[t], chunk.y[t])
+        state = learner.state()
+        again = Learner.open(tmp_path / "home")
+        assert same_state(state, again.state())
+
+    def test_a_damaged_save_is_passed_over(self, tmp_path):
+        chunk = digits(tasks=1, task_length=64).read(0, 64)
+        learner = make(home=tmp_path)
+        learner.learn_many(chunk.x[:16], chunk.y[:16])
+        learner.save()
+        learner.learn_many(chunk.x[16:], chunk.y[16:])
+        learner.save()
+        newest = sorted((tmp_path / "saves").iterdir())[-1]
+        newest.write_bytes(newest.read_bytes()[:-100])
+        assert same_state(Learner.open(tmp_path).state(), learner.state())
+
+    def test_a_home_that_is_taken_is_refused(self, tmp_path):
+        make(home=tmp_path).learn(np.zeros(4), 0)
+        with pytest.raises(BadInput, match=r"is not empty; Learner\.open"):
+            make(home=tmp_path)
+        with pytest.raises(BadInput, match="holds no learner"):
+            Learner.open(tmp_path / "elsewhere")
+
+    def test_two_loaded_from_one_file_do_not_share_their_examples(self, tmp_path):
+        chunk = digits(tasks=1, task_length=60).read(0, 60)
+        learner = make()
+        learner.learn_many(chunk.x[:20], chunk.y[:20])
+        learner.save(tmp_path / "saved")
+        first, second = Learner.load(tmp_path / "saved"), Learner.load(tmp_path / "saved")
+        first.learn_many(chunk.x[20:], chunk.y[20:])
+        second.learn_many(-chunk.x[20:], chunk.y[20:])
+        learner.learn_many(chunk.x[20:], chunk.y[20:])
+        assert same_state(first.state(), learner.state())
+        assert not same_state(first.state(), second.state())
+
+    def test_one_saved_on_a_stream_asks_for_it(self, tmp_path):
+        stream = digits(tasks=1, task_length=64)
+        learner = make()
+        evaluate(stream, learner, stop=32)
+        learner.save(tmp_path / "saved")
+        loaded = Learner.load(tmp_path / "saved")
+        with pytest.raises(BadInput, match="replay_from"):
+            loaded.learn(stream.read(0, 1).x[0], 0)
+        a, b = evaluate(stream, loaded, start=32), evaluate(stream, learner, start=32)
+        assert a.log_loss == b.log_loss
+
+    def test_a_foreign_file_is_refused(self, tmp_path):
+        (tmp_path / "file").write_text("not a learner")
+        with pytest.raises(BadCheckpoint, match="damaged"):
+            Learner.load(tmp_path / "file")
+
+
+class TestImages:
+    @pytest.mark.parametrize("extractor", ["convnet", "vgg"])
+    @pytest.mark.parametrize("model", ["pi", "two-token"])
+    def test_images_are_learnt_with_their_own_rate_and_go_on_exactly(self, extractor, model, tmp_path):
+        stream = digits(tasks=1, task_length=48, images=True)
+        big = np.kron(stream.read(0, 48).x, np.ones((1, 2, 2), np.uint8))
+        y = stream.read(0, 48).y
+        learner = make(extractor=extractor, model=model, streams=2, extractor_rate=0.0)
+        learner.learn_many(big[:16], y[:16])
+        before = {name: p.clone() for name, p in learner.model.named_parameters()}
+        learner.learn_many(big[16:32], y[16:32])
+        changed = {name for name, p in learner.model.named_parameters() if not torch.equal(p, before[name])}
+        assert changed
+        assert not any(name.startswith("extractor.") for name in changed)  # its rate is 0
+        learner.save(tmp_path / "saved")
+        loaded = Learner.load(tmp_path / "saved")
+        a, b = learner.observe(big[32:], y[32:]), loaded.observe(big[32:], y[32:])
+        assert np.array_equal(a.log_loss, b.log_loss)
+        assert same_state(learner.state(), loaded.state())
+
+    def test_dropout_is_off_in_what_is_reported(self):
+        stream = digits(tasks=1, task_length=32, images=True)
+        x, y = np.kron(stream.read(0, 32).x, np.ones((1, 2, 2), np.uint8)), stream.read(0, 32).y
+        learner = make(extractor="vgg", streams=1)
+        learner.learn_many(x[:16], y[:16])
+        expected = [learner.predict_log_proba(x[16:17])[0, learner.labels.slot(y[16])]]
+        reported = learner.observe(x[16:], y[16:])
+        assert -reported.log_loss[0] == pytest.approx(expected[0], abs=1e-5)
+
+    def test_bad_images(self):
+        learner = make(extractor="convnet")
+        learner.learn(np.zeros((16, 16), np.uint8), 0)
+        before = learner.state()
+        for x, words in (
+            (np.zeros((16, 17), np.uint8), r"shape \(16, 17\), but the first example had shape \(16, 16\)"),
+            (np.zeros((16, 16)), "the image is float64, but the first one was uint8"),
+            (np.zeros(256), r"shape \(256,\)"),
+        ):
+            with pytest.raises(BadInput, match=words):
+                learner.learn(x, 1)
+        assert same_state(before, learner.state())
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"width": 100, "heads": 3}, r"width \(100\) must be divisible by heads \(3\)"),
+            ({"streams": 0}, r"streams \(0\) must be at least 1"),
+            ({"chunk": -5}, r"chunk \(-5\) must be at least 1"),
+            ({"widht": 3}, "did you mean 'width'"),
+            ({"model": "rnn"}, r"model \('rnn'\) must be one of pi, two-token"),
+            ({"beta2": 1.0}, r"beta2 \(1.0\) must be at least 0 and below 1"),
+            ({"rate": float("nan")}, r"rate \(nan\) must be at least 0"),
+        ],
+    )
+    def test_a_setting_out_of_range_is_one_sentence(self, changes, words):
+        with pytest.raises(BadSetting, match=words):
+            make(**changes)
+
+    def test_classes(self):
+        with pytest.raises(BadSetting, match=r"classes \(0\) must be at least 1"):
+            Learner(0)
+        learner = Learner(["a", "b"])
+        assert learner.predict_proba([0.0]) == {"a": 0.5, "b": 0.5}
+
+    def test_an_extractor_needs_images(self):
+        learner = make(extractor="convnet")
+        before = learner.state()
+        with pytest.raises(BadSetting, match="needs images"):
+            learner.learn([1.0, 2.0], 0)
+        assert same_state(before, learner.state())
+
+    def test_device(self):
+        with pytest.raises(BadSetting, match="device 'nowhere'"):
+            make(device="nowhere")
+        if not torch.cuda.is_available():
+            with pytest.raises(BadSetting, match="no CUDA device"):
+                make(device="cuda")
+
+
+def test_missing_values_count_as_the_mean():
+    learner = Learner(2, **SMALL, missing=True)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(64, 3)) * [1, 100, 1e6] + [0, 5, 1e9]
+    x[random.random(x.shape) < 0.2] = np.nan
+    charges = learner.observe(x, (np.nan_to_num(x[:, 0]) > 0).tolist())
+    assert np.isfinite(charges.log_loss).all()
+    with pytest.raises(BadSetting, match="standardise"):
+        Learner(2, **SMALL, missing=True, standardise=False).learn([1.0, np.nan], 0)
+
+
+def test_half_precision_stays_close():
+    stream = digits(tasks=2, task_length=160)
+    full, half = make(streams=2), make(streams=2, precision="bfloat16")
+    a, b = evaluate(stream, full), evaluate(stream, half)
+    assert a.log_loss != b.log_loss
+    assert a.log_loss == pytest.approx(b.log_loss, abs=0.05)

@@ -1,0 +1,43 @@
+"""Small transformers with weights that do something, and ways to run them over a stream."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from prequential.models.pi import PiTransformer
+from prequential.models.transformer import Transformer
+from prequential.models.two_token import TwoTokenTransformer
+from prequential.settings import Settings
+
+CLASSES, FEATURES = 5, 3
+
+
+def small(model: str, *, chunk: int, window: int, depth: int = 2, **changes: object) -> Transformer:
+    """A model in double precision whose output depends on everything it can see; the same weights for any chunk."""
+    torch.manual_seed(0)
+    settings = Settings(model=model, width=16, heads=2, depth=depth, window=window, chunk=chunk).changed(**changes)
+    kind = PiTransformer if model == "pi" else TwoTokenTransformer
+    made = kind(settings, features=FEATURES, classes=CLASSES)
+    torch.manual_seed(1)
+    nn.init.normal_(made.readout.weight)
+    return made
+
+
+def example(length: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(1, length, FEATURES, generator=generator)
+    return x, torch.randint(CLASSES, (1, length), generator=generator)
+
+
+@torch.no_grad()
+def run(model: Transformer, x: Tensor, y: Tensor, size: int) -> Tensor:
+    """Log-probabilities (T, classes) of a stream read in pieces of a size, through the cache."""
+    cache = model.new_cache()
+    out = []
+    for start in range(0, x.shape[1], size):
+        past = cache.past()
+        log_p, new = model(x[:, start : start + size], y[:, start : start + size], past, [past[0].shape[2]])
+        cache.finish_chunk(new)
+        out.append(log_p[0])
+    return torch.cat(out)

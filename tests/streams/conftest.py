@@ -1,0 +1,23 @@
+"""What all tests of streams share: the battery can be imported, and nothing is written to the user's cache."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `from streams.battery import check_stream`
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("PREQUENTIAL_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session")
+def data():
+    """The folder with real data; tests that want it are skipped where it is not given."""
+    folder = os.environ.get("PREQUENTIAL_DATA")
+    if not folder:
+        pytest.skip("PREQUENTIAL_DATA is not set")
+    return Path(folder)

@@ -1,0 +1,98 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from prequential.errors import BadInput, BadSetting
+from prequential.streams.arrays import ArrayStream
+from prequential.streams.images import ImageStream
+from prequential.streams.open import open_stream
+from prequential.streams.tables import TableStream
+from prequential.streams.tasks import SplitStream
+from streams.battery import fingerprints_elsewhere
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,label\n" + "".join(f"{i},w{i % 3},{i % 2}\n" for i in range(50)))
+    table = pa.table({"a": np.arange(50.0), "t": np.arange(50)[::-1], "label": np.arange(50) % 2})
+    pq.write_table(table, tmp_path / "t.parquet")
+    (tmp_path / "parts").mkdir()
+    pq.write_table(table, tmp_path / "parts" / "0.parquet")
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    np.savez(tmp_path / "t.npz", x=np.eye(50), y=np.arange(50))
+    np.save(tmp_path / "t.npy", np.eye(50))
+    np.savez(tmp_path / "e.npz", x=np.zeros((90, 28, 28), np.uint8), y47=np.arange(90) % 45)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("t.csv", TableStream),
+        ("t.parquet", TableStream),
+        ("parts", TableStream),
+        ("t.arrow", TableStream),
+        ("t.npz", ArrayStream),
+        ("t.npy", ArrayStream),
+    ],
+)
+def test_paths(files, name, kind):
+    stream = open_stream(str(files / name), classes=9)
+    assert isinstance(stream, kind)
+    assert len(stream) == 50
+    assert stream.classes == 9
+
+
+def test_names(files):
+    assert len(open_stream("digits", tasks=3, task_length=10)) == 30
+    assert isinstance(open_stream(f"emnist:{files / 'e.npz'}", tasks=2), SplitStream)
+    np.savez(files / "power.npz", X=np.eye(5), y=np.arange(5))
+    assert len(open_stream(f"electricity:{files / 'power.npz'}")) == 5
+    assert open_stream(f"powersupply:{files / 'power.npz'}").classes == 24
+
+
+def test_images(files):
+    image = pytest.importorskip("PIL.Image")
+    (files / "pictures" / "cat").mkdir(parents=True)
+    image.new("RGB", (5, 5)).save(files / "pictures" / "cat" / "a.png")
+    for spec in (str(files / "pictures"), f"images:{files / 'pictures'}"):
+        assert isinstance(open_stream(spec, size=4), ImageStream)
+
+
+def test_options_reach_the_stream(files):
+    stream = open_stream(str(files / "t.csv"), label="b", features="a, label", on_bad_row="skip", buckets=None)
+    assert stream.feature_names == ["a", "label"]
+    assert stream.read(0, 3).y == ["w0", "w1", "w2"]
+    assert stream.on_bad_row == "skip"
+    ordered = open_stream(str(files / "t.parquet"), time="t")
+    assert ordered.read(0, 2).x[:, 0].tolist() == [49, 48]
+    assert open_stream(str(files / "t.csv"), delimiter=",", kinds={"a": "category"}, buckets=4).feature_names[:2] == ["a 0", "a 1"]
+
+
+def test_what_is_not_known_says_what_is(files):
+    with pytest.raises(BadInput, match=r"'nothing' is neither a known stream nor a path that exists; expected digits, emnist:PATH"):
+        open_stream("nothing")
+    (files / "t.xls").write_text("")
+    with pytest.raises(BadInput, match=r"t.xls' cannot be read as a stream; expected digits, emnist:PATH"):
+        open_stream(str(files / "t.xls"))
+    with pytest.raises(BadInput, match="'covertype' names no path; expected covertype:PATH"):
+        open_stream("covertype")
+    with pytest.raises(BadInput, match="no path to EMNIST was given; expected one, or download=True"):
+        open_stream("emnist:")
+    with pytest.raises(BadSetting, match="digits does not take label; it takes tasks, task_length, ways, seed, images"):
+        open_stream("digits", label="a")
+    with pytest.raises(BadSetting, match=r"t.csv does not take tasks; it takes label, features"):
+        open_stream(str(files / "t.csv"), tasks=3)
+
+
+def test_fingerprints_are_the_same_in_another_process(files):
+    image = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        (files / "pictures" / name).mkdir(parents=True)
+        image.new("RGB", (5, 5)).save(files / "pictures" / name / "a.png")
+    specs = ["digits", f"emnist:{files / 'e.npz'}", *(str(files / name) for name in ("t.csv", "t.parquet", "parts", "t.arrow", "t.npz", "t.npy", "pictures"))]
+    here = [open_stream(spec).fingerprint() for spec in specs]
+    assert len(set(here)) == len(specs) - 1  # the folder holds the same part
+    assert fingerprints_elsewhere(*(f"open_stream({spec!r})" for spec in specs)) == here

@@ -1,0 +1,172 @@
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from prequential.errors import BadInput
+from prequential.streams import csv_files, parquet_files, sorting, tables
+from prequential.streams.tables import TableStream
+from streams.battery import check_stream
+
+
+def frame(n=500, seed=0):
+    random = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "time": pa.array(random.integers(0, 100, n)),  # many equal times
+            "row": pa.array(np.arange(n, dtype=float)),
+            "user": pa.array(random.integers(0, 9, n)),
+            "city": pa.array([f"city {i}" for i in random.integers(0, 5, n)]),
+            "label": pa.array([f"l{i}" for i in random.integers(0, 3, n)]),
+        }
+    )
+
+
+def written(table, path):
+    if path.suffix == ".csv":
+        pacsv.write_csv(table, path)
+    elif path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=130)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=70)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
+def test_unsorted_rows_are_put_in_the_order_of_time(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(sorting, "RUN_BYTES", 3000)
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(csv_files, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(parquet_files, "BLOCK_ROWS", 50)  # several runs, several batches of each
+    monkeypatch.setattr(sorting, "BATCH_ROWS", 7)
+    rows = frame()
+    path = written(rows, tmp_path / f"t{suffix}")
+    stream = TableStream(path, time="time")
+    expected = np.argsort(rows["time"].to_numpy(), kind="stable")
+    np.testing.assert_array_equal(stream.read(0, 500).x[:, 0], expected)
+    assert stream.read(0, 500).y == [rows["label"][int(i)].as_py() for i in expected]
+    changed = written(rows.set_column(1, "row", pa.array(np.arange(500.0)[::-1])), tmp_path / f"other{suffix}")
+    check_stream(lambda: TableStream(path, time="time"), lambda: TableStream(changed, time="time"))
+    assert TableStream(path).fingerprint() != stream.fingerprint()
+
+
+def test_the_sorted_copy_is_made_once(tmp_path, monkeypatch):
+    path = written(frame(), tmp_path / "t.csv")
+    first = TableStream(path, time="time").read(0, 500)
+    monkeypatch.setattr(sorting, "sort_rows", lambda *_: pytest.fail("sorted again"))
+    np.testing.assert_array_equal(TableStream(path, time="time").read(0, 500).x, first.x)
+
+
+def test_rows_in_order_need_no_copy(tmp_path, monkeypatch):
+    monkeypatch.setattr(sorting, "sort_rows", lambda *_: pytest.fail("sorted"))
+    rows = frame().sort_by("time")
+    stream = TableStream(written(rows, tmp_path / "t.csv"), time="time")
+    np.testing.assert_array_equal(stream.read(0, 500).x[:, 0], rows["row"].to_numpy())
+
+
+def test_bad_rows_and_time(tmp_path):
+    for name, times in {"sorted": "1,2,,4", "unsorted": "2,1,,4"}.items():
+        path = tmp_path / f"{name}.csv"
+        path.write_text("t,n,label\n" + "".join(f"{t},{i},x\n" for i, t in enumerate(times.split(","))))
+        with pytest.raises(BadInput, match="row 3, column 't' is empty, expected a time to order by"):
+            TableStream(path, time="t").read(0, 4)
+        stream = TableStream(path, time="t", on_bad_row="skip")
+        assert stream.skipped == 1
+        assert sorted(stream.read(0, 3).x[:, 0].tolist()) == [0, 1, 3]
+
+
+def test_bad_rows_are_left_out_of_the_sorted_copy(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("t,n,label\n3,30,x\n2,oops,x\n1,10,y\n5,50,\n" + "9,90,x\n" * 40)
+    stream = TableStream(path, time="t", on_bad_row="skip")
+    assert stream.skipped == 2
+    assert stream.read(0, 3).x.tolist() == [[10], [30], [90]]
+    with pytest.raises(BadInput, match=r"t.csv, row 2, column 'n' is 'oops', expected a number"):
+        TableStream(path, time="t")
+
+
+def test_text_cannot_be_a_time(tmp_path):
+    path = written(frame(), tmp_path / "t.parquet")
+    with pytest.raises(BadInput, match="time column 'city' has type string, expected numbers or dates"):
+        TableStream(path, time="city")
+
+
+def test_default_label_and_features():
+    rows = frame(20)
+    assert TableStream(rows).feature_names[:3] == ["time", "row", "user"]
+    renamed = rows.rename_columns(["time", "y", "user", "city", "last"])
+    assert TableStream(renamed).read(0, 3).y == rows["row"].to_pylist()[:3]
+    unnamed = rows.rename_columns(["a", "b", "c", "d", "e"])
+    assert TableStream(unnamed).read(0, 3).y == rows["label"].to_pylist()[:3]
+    assert TableStream(rows, features=["row"], label="user").read(0, 3).y == rows["user"].to_pylist()[:3]
+    with pytest.raises(BadInput, match="column 'row' is the label and cannot also be a feature"):
+        TableStream(rows, label="row", features=["row"])
+
+
+def test_a_group_gets_its_own_signs():
+    rows = frame(200)
+    stream = TableStream(rows, group="user", features=["row"])
+    x = stream.read(0, 200).x
+    assert x.shape == (200, 1 + 32)
+    assert set(np.unique(x[:, 1:])) == {-1, 1}
+    users = rows["user"].to_numpy()
+    codes = {user: tuple(x[users == user][0, 1:]) for user in set(users)}
+    assert len(set(codes.values())) == len(codes)
+    assert all(tuple(row) == codes[user] for row, user in zip(x[:, 1:], users, strict=True))
+
+
+def test_encoding_does_not_look_ahead(tmp_path):
+    rows = frame(12_000)
+    a = TableStream(written(rows, tmp_path / "a.csv"))
+    later = rows.slice(0, 9000)
+    b = TableStream(written(later, tmp_path / "b.csv"))
+    np.testing.assert_array_equal(a.read(0, 9000).x, b.read(0, 9000).x)
+
+
+def test_a_value_that_is_first_missing_after_the_sample(tmp_path):
+    n = tables.SAMPLE + 10
+    column = pa.array([float(i) for i in range(n)] + [None])
+    stream = TableStream(pa.table({"a": column, "label": ["x"] * (n + 1)}))
+    assert stream.feature_names == ["a"]
+    assert np.isnan(stream.read(n, n + 1).x).all()
+    told = TableStream(pa.table({"a": column, "label": ["x"] * (n + 1)}), missing_indicators=True)
+    assert told.read(n - 1, n + 1).x[:, 1].tolist() == [0, 1]
+
+
+def test_scales_far_apart_keep_their_digits(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("big,small,label\n1700000000123,1e-30,x\n1700000000124,1e300,y\n")
+    assert TableStream(path).read(0, 2).x.tolist() == [[1700000000123, 1e-30], [1700000000124, 1e300]]
+
+
+def test_eight_readers_hold_a_bounded_number_of_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "KEEP_BYTES", 3 * 4096 * (3 + 16) * 8)
+    stream = TableStream(written(frame(60_000), tmp_path / "t.csv"))
+    for start in range(0, 60_000, 500):
+        stream.read(start, start + 10)
+        assert len(stream._blocks) <= 3
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    path = written(frame(300_000), tmp_path / "big.csv")
+    code = f"""
+import resource
+from prequential.streams.tables import TableStream
+stream = TableStream({str(path)!r})
+for i in range(0, 100_000, 64): stream.read(i, i + 64)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for i in range(100_000, 300_000, 64): stream.read(i, i + 64)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 30_000  # kB
+
+
+def test_declared_classes_and_given_ones():
+    assert TableStream(frame(20)).classes is None
+    assert TableStream(frame(20), classes=7).classes == 7
