@@ -2,7 +2,7 @@
 
 Run: `python benchmarks/extractors.py`. It takes less than a minute on two free cores; the two layouts take turns in
 the same run and the fastest pass of each counts, so the ratio holds on a busy machine where the times do not.
-Expected on a 2-core x86 CPU: ConvNet 1.2 to 1.4, VGG about 1.0, ConvNeXt 1.2 to 1.5.
+Expected on a 2-core x86 CPU: ConvNet and ConvNeXt 1.2 to 1.4, VGG about 1.0 (its group norms pay for it).
 """
 
 from __future__ import annotations

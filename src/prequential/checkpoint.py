@@ -92,7 +92,7 @@ class CheckpointFolder:
 
     def newest(self) -> tuple[dict[str, Any] | None, list[str]]:
         """The newest state that can be read (None if there is none), and a sentence on each that could not."""
-        refused = []
+        refused: list[str] = []
         for path in reversed(self._paths()):
             try:
                 return read_checkpoint(path), refused

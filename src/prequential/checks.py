@@ -15,6 +15,7 @@ import tempfile
 import tracemalloc
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -197,7 +198,7 @@ def check_bad_input(make: Make) -> None:
     before = learner.state()
     broken = x[:3].copy()
     broken[1, 2] = np.nan
-    cases: list[tuple[object, list[Hashable], str]] = [
+    cases: list[tuple[Any, list[Any], str]] = [
         (x[:2, :-1], [0, 1], f"shape ({FEATURES},)"),
         (x[:2].reshape(2, 2, 2), [0, 1], "(2, 2)"),
         (np.full((1, FEATURES), np.inf), [0], "inf"),
@@ -266,7 +267,7 @@ CHECKS: list[Callable[[Make], None]] = [
 ]
 
 
-def _examples(n: int) -> tuple[np.ndarray, list[Hashable]]:
+def _examples(n: int) -> tuple[np.ndarray, list[int]]:
     """n vectors with labels 0, 1, 2 that depend on them, the same every time."""
     random = np.random.default_rng(3)
     x = random.normal(size=(n, FEATURES)).astype(np.float32)
@@ -279,7 +280,7 @@ class _Guarded(Stream):
 
     classes = 3
 
-    def __init__(self, x: np.ndarray, y: list[Hashable], present: int = 0) -> None:
+    def __init__(self, x: np.ndarray, y: Sequence[Hashable], present: int = 0) -> None:
         self.x, self.y, self.present, self.furthest = x, y, present, 0
 
     def __len__(self) -> int:

@@ -94,7 +94,13 @@ def test_npz_columns_side_by_side(tmp_path):
 
 
 def test_fortran_order_and_odd_members(tmp_path):
-    np.savez(tmp_path / "a.npz", x=np.asfortranarray(np.arange(12.0).reshape(4, 3)), y=np.arange(4), one=np.int64(5), none=np.zeros((0, 3)))
+    np.savez(
+        tmp_path / "a.npz",
+        x=np.asfortranarray(np.arange(12.0).reshape(4, 3)),
+        y=np.arange(4),
+        one=np.int64(5),
+        none=np.zeros((0, 3)),
+    )
     found = load_npz(tmp_path / "a.npz")
     np.testing.assert_array_equal(found["x"], np.arange(12.0).reshape(4, 3))
     assert int(found["one"]) == 5

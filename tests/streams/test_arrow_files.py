@@ -11,7 +11,9 @@ from streams.battery import check_stream
 
 
 def rows(start=0, n=9000):
-    return pa.table({"n": np.arange(start, start + n, dtype=float), "s": [f"s{i % 7}" for i in range(n)], "label": np.arange(n) % 3})
+    return pa.table(
+        {"n": np.arange(start, start + n, dtype=float), "s": [f"s{i % 7}" for i in range(n)], "label": np.arange(n) % 3}
+    )
 
 
 def write(path, table, kind="file", size=1000, compression=None):
@@ -48,7 +50,10 @@ def saved_dataset(folder, table, parts=2):
     for i, name in enumerate(names):
         write(folder / name, table.slice(i * size, size), "stream")
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
-    features = {"n": {"dtype": "float64", "_type": "Value"}, "label": {"names": ["a", "b", "c", "d"], "_type": "ClassLabel"}}
+    features = {
+        "n": {"dtype": "float64", "_type": "Value"},
+        "label": {"names": ["a", "b", "c", "d"], "_type": "ClassLabel"},
+    }
     (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
 
 

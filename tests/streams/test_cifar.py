@@ -97,7 +97,12 @@ def test_sheets_of_webp(tmp_path):
         out = io.BytesIO()
         image.fromarray(sheet).save(out, "webp", lossless=True)
         data = np.frombuffer(out.getvalue(), np.uint8)
-        np.savez(tmp_path / f"cifar100_webp_{part}.npz", webp=data, offset=np.array([0, len(data)]), first_class=np.int64(part))
+        np.savez(
+            tmp_path / f"cifar100_webp_{part}.npz",
+            webp=data,
+            offset=np.array([0, len(data)]),
+            first_class=np.int64(part),
+        )
     for path in (tmp_path, tmp_path / "cifar100_webp_0.npz"):
         found, classes = load_cifar(path)
         np.testing.assert_array_equal(found, x)

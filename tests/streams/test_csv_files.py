@@ -28,7 +28,10 @@ def some_rows(n=9000):
 
 def test_battery(tmp_path):
     rows = some_rows()
-    good, other = write(tmp_path / "good.csv", rows), write(tmp_path / "other.csv", [*rows[:-1], (8999, 0, "city 1", "z")])
+    good, other = (
+        write(tmp_path / "good.csv", rows),
+        write(tmp_path / "other.csv", [*rows[:-1], (8999, 0, "city 1", "z")]),
+    )
     check_stream(lambda: TableStream(good), lambda: TableStream(other))
 
 
@@ -170,7 +173,9 @@ def test_no_header(tmp_path):
 
 def test_dates_flags_and_times_of_day(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("day,at,clock,ok,label\n2024-01-01,2024-01-01 06:00:00,06:00:00,true,1\n2024-07-01,2024-01-01 12:00:00.5,12:00:00,false,2\n")
+    path.write_text(
+        "day,at,clock,ok,label\n2024-01-01,2024-01-01 06:00:00,06:00:00,true,1\n2024-07-01,2024-01-01 12:00:00.5,12:00:00,false,2\n"
+    )
     stream = TableStream(path)
     names = stream.feature_names
     x = dict(zip(names, stream.read(0, 2).x.T.tolist(), strict=True))
@@ -212,11 +217,16 @@ cell = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr),
     st.just(""),
 )
-word = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r", exclude_categories=("Cs",)), min_size=1, max_size=6)
+word = st.text(
+    st.characters(codec="utf-8", exclude_characters="\x00\r", exclude_categories=("Cs",)), min_size=1, max_size=6
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(st.tuples(cell, word, st.integers(0, 3)), min_size=1, max_size=120), end=st.sampled_from(["\n", "\r\n"]))
+@given(
+    rows=st.lists(st.tuples(cell, word, st.integers(0, 3)), min_size=1, max_size=120),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
 def test_any_table_reads_as_the_csv_module_wrote_it(tmp_path, rows, end):
     # small blocks and small reads, so that rows cross their borders
     with pytest.MonkeyPatch.context() as patch:

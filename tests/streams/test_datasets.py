@@ -10,7 +10,13 @@ from streams.battery import check_stream
 def covertype_file(path, n=500, shift=0):
     rows = np.arange(n)
     numbers = (rows[:, None] + np.arange(10) + shift).astype(np.int16)
-    np.savez(path, num=numbers, wilderness=(rows % 4).astype(np.uint8), soil=(rows % 40).astype(np.uint8), y=(rows % 7).astype(np.uint8))
+    np.savez(
+        path,
+        num=numbers,
+        wilderness=(rows % 4).astype(np.uint8),
+        soil=(rows % 40).astype(np.uint8),
+        y=(rows % 7).astype(np.uint8),
+    )
     return path
 
 
@@ -29,7 +35,9 @@ def test_covertype(tmp_path):
 
 
 def test_electricity_and_power_supply(tmp_path):
-    np.savez(tmp_path / "e.npz", X=np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32), y=np.arange(300) % 2)
+    np.savez(
+        tmp_path / "e.npz", X=np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32), y=np.arange(300) % 2
+    )
     check_stream(lambda: electricity(tmp_path / "e.npz"))
     assert electricity(tmp_path / "e.npz").classes == 2
     assert power_supply(tmp_path / "e.npz").classes == 24

@@ -17,7 +17,9 @@ def test_a_file_is_fetched_checked_and_kept(tmp_path):
 
 def test_another_content_is_not_kept(tmp_path):
     (tmp_path / "source").write_bytes(b"other")
-    with pytest.raises(BadInput, match=f"gave a file with MD5 {hashlib.md5(b'other').hexdigest()}, expected 1234; it was not kept"):
+    with pytest.raises(
+        BadInput, match=f"gave a file with MD5 {hashlib.md5(b'other').hexdigest()}, expected 1234; it was not kept"
+    ):
         download((tmp_path / "source").as_uri(), tmp_path / "cache" / "file", md5="1234")
     assert list((tmp_path / "cache").iterdir()) == []
 

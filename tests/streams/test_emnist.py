@@ -11,7 +11,9 @@ from streams.battery import check_stream
 
 
 def pool(n=300, shift=0):
-    return (np.arange(n * 784, dtype=np.int64) % (251 + shift)).astype(np.uint8).reshape(n, 28, 28), (np.arange(n) % 47).astype(np.uint8)
+    return (np.arange(n * 784, dtype=np.int64) % (251 + shift)).astype(np.uint8).reshape(n, 28, 28), (
+        np.arange(n) % 47
+    ).astype(np.uint8)
 
 
 def idx(array):
@@ -25,7 +27,9 @@ def official(folder, x, y, suffix=""):
     for part, here in {"train": slice(0, cut), "test": slice(cut, None)}.items():
         for kind, array in {"images-idx3": x[here].transpose(0, 2, 1), "labels-idx1": y[here]}.items():
             data = idx(array)
-            (folder / f"emnist-balanced-{part}-{kind}-ubyte{suffix}").write_bytes(gzip.compress(data) if suffix else data)
+            (folder / f"emnist-balanced-{part}-{kind}-ubyte{suffix}").write_bytes(
+                gzip.compress(data) if suffix else data
+            )
     return folder
 
 
@@ -85,5 +89,8 @@ def test_download_without_a_network(monkeypatch):
         raise OSError("no route to host")
 
     monkeypatch.setattr(download.urllib.request, "urlopen", refuse)
-    with pytest.raises(BadInput, match=r"gzip.zip cannot be fetched \(no route to host\); fetch it where there is a network and give its path"):
+    with pytest.raises(
+        BadInput,
+        match=r"gzip.zip cannot be fetched \(no route to host\); fetch it where there is a network and give its path",
+    ):
         split_emnist(download=True)

@@ -19,10 +19,18 @@ def encoded(values, kind=None, buckets=8, indicator=None):
 
 
 @pytest.mark.parametrize(
-    "type_", [pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.decimal128(5, 1), pa.decimal256(40, 2)]
+    "type_",
+    [pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.decimal128(5, 1), pa.decimal256(40, 2)],
 )
 def test_numbers_of_every_type(type_):
-    values = pa.array([None, np.float16(3), np.float16(7)] if type_ == pa.float16() else [None, decimal.Decimal(3), decimal.Decimal(7)] if pa.types.is_decimal(type_) else [None, 3, 7], type_)
+    values = pa.array(
+        [None, np.float16(3), np.float16(7)]
+        if type_ == pa.float16()
+        else [None, decimal.Decimal(3), decimal.Decimal(7)]
+        if pa.types.is_decimal(type_)
+        else [None, 3, 7],
+        type_,
+    )
     out, bad, column = encoded(values)
     assert column.kind == "number"
     assert out[1:].tolist() == [[3, 0], [7, 0]]
@@ -59,7 +67,9 @@ def test_times_of_every_unit(unit, zone):
 
 def test_numbers_as_times():
     seconds = 1709316000  # 2024-03-01 18:00
-    out, bad, column = encoded(pa.array([seconds, seconds * 10**3, seconds * 10**6, seconds * 10**9, None]), kind="time")
+    out, bad, column = encoded(
+        pa.array([seconds, seconds * 10**3, seconds * 10**6, seconds * 10**9, None]), kind="time"
+    )
     expected, _, _ = encoded(pa.array([datetime.datetime(2024, 3, 1, 18)]))
     assert bad == {}
     np.testing.assert_allclose(out[:4, :7], np.repeat(expected, 4, 0), atol=1e-6)

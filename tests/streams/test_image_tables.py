@@ -34,10 +34,15 @@ def test_battery(tmp_path):
 def test_a_saved_data_set_of_images(tmp_path):
     folder = tmp_path / "set"
     folder.mkdir()
-    with pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file, pa.ipc.new_stream(file, rows().schema) as writer:
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, rows().schema) as writer,
+    ):
         writer.write_table(rows(), max_chunksize=10)
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
-    (folder / "dataset_info.json").write_text(json.dumps({"features": {"label": {"names": list("abcd"), "_type": "ClassLabel"}}}))
+    (folder / "dataset_info.json").write_text(
+        json.dumps({"features": {"label": {"names": list("abcd"), "_type": "ClassLabel"}}})
+    )
     stream = open_stream(str(folder), size=6)
     assert isinstance(stream, ImageTableStream)
     assert stream.classes == 4

@@ -27,7 +27,9 @@ def folder(root, n=12, first=0):
 def test_battery_of_a_folder(tmp_path):
     a, b = folder(tmp_path / "a"), folder(tmp_path / "b", first=1)
     check_stream(lambda: ImageStream(a), lambda: ImageStream(b))
-    check_stream(lambda: ImageStream(a, order="shuffled", grey=True, size=7), lambda: ImageStream(a, order="shuffled", seed=1))
+    check_stream(
+        lambda: ImageStream(a, order="shuffled", grey=True, size=7), lambda: ImageStream(a, order="shuffled", seed=1)
+    )
 
 
 def test_order(tmp_path):
@@ -103,7 +105,10 @@ def manifest(tmp_path, text):
 
 
 def test_manifest(tmp_path):
-    path = manifest(tmp_path, "path,label,time\npictures/owl/002.png,5,30\npictures/cat/000.png,7,10\npictures/dog/001.png,5,20\npictures/cat/003.png,6,40\n")
+    path = manifest(
+        tmp_path,
+        "path,label,time\npictures/owl/002.png,5,30\npictures/cat/000.png,7,10\npictures/dog/001.png,5,20\npictures/cat/003.png,6,40\n",
+    )
     stream = ImageStream(path)
     assert stream.read(0, 4).y == [7, 5, 5, 6]
     assert stream.read(0, 4).x[:, 0, 0, 0].tolist() == [0, 10, 20, 30]

@@ -9,7 +9,7 @@ from prequential.streams.images import ImageStream
 from prequential.streams.open import open_stream
 from prequential.streams.tables import TableStream
 from prequential.streams.tasks import SplitStream
-from streams.battery import fingerprints_elsewhere
+from streams.battery import check_stream, fingerprints_elsewhere
 
 
 @pytest.fixture
@@ -61,6 +61,24 @@ def test_images(files):
         assert isinstance(open_stream(spec, size=4), ImageStream)
 
 
+def test_any_labelled_set_can_be_split(files):
+    image = pytest.importorskip("PIL.Image")
+    np.savez(files / "s.npz", x=np.repeat(np.arange(60.0)[:, None], 3, 1), y=np.arange(60) % 6)
+    stream = open_stream(f"split:{files / 's.npz'}", tasks=4, ways=3, task_length=20)
+    assert (len(stream), stream.classes) == (80, 3)
+    chunk = stream.read(25, 35)
+    assert (chunk.x[:, 0] % 6).tolist() == [stream.task_classes(1)[label] for label in chunk.y]
+    for i in range(30):
+        (files / "shades" / f"{i % 5}").mkdir(parents=True, exist_ok=True)
+        image.new("L", (4, 4), 10 * (i % 5)).save(files / "shades" / f"{i % 5}" / f"{i}.png")
+    make = lambda: open_stream(f"split:{files / 'shades'}", tasks=3, ways=4, task_length=40, grey=True)  # noqa: E731
+    check_stream(make)
+    chunk = make().read(0, 40)
+    assert [str(shade // 10) for shade in chunk.x[:, 0, 0]] == [make().task_classes(0)[label] for label in chunk.y]
+    with pytest.raises(BadInput, match="is a TableStream, which cannot be split into tasks"):
+        open_stream(f"split:{files / 't.csv'}")
+
+
 def test_options_reach_the_stream(files):
     stream = open_stream(str(files / "t.csv"), label="b", features="a, label", on_bad_row="skip", buckets=None)
     assert stream.feature_names == ["a", "label"]
@@ -68,11 +86,16 @@ def test_options_reach_the_stream(files):
     assert stream.on_bad_row == "skip"
     ordered = open_stream(str(files / "t.parquet"), time="t")
     assert ordered.read(0, 2).x[:, 0].tolist() == [49, 48]
-    assert open_stream(str(files / "t.csv"), delimiter=",", kinds={"a": "category"}, buckets=4).feature_names[:2] == ["a 0", "a 1"]
+    assert open_stream(str(files / "t.csv"), delimiter=",", kinds={"a": "category"}, buckets=4).feature_names[:2] == [
+        "a 0",
+        "a 1",
+    ]
 
 
 def test_what_is_not_known_says_what_is(files):
-    with pytest.raises(BadInput, match=r"'nothing' is neither a known stream nor a path that exists; expected digits, emnist:PATH"):
+    with pytest.raises(
+        BadInput, match=r"'nothing' is neither a known stream nor a path that exists; expected digits, emnist:PATH"
+    ):
         open_stream("nothing")
     (files / "t.xls").write_text("")
     with pytest.raises(BadInput, match=r"t.xls' cannot be read as a stream; expected digits, emnist:PATH"):
@@ -92,7 +115,11 @@ def test_fingerprints_are_the_same_in_another_process(files):
     for name in ("cat", "dog"):
         (files / "pictures" / name).mkdir(parents=True)
         image.new("RGB", (5, 5)).save(files / "pictures" / name / "a.png")
-    specs = ["digits", f"emnist:{files / 'e.npz'}", *(str(files / name) for name in ("t.csv", "t.parquet", "parts", "t.arrow", "t.npz", "t.npy", "pictures"))]
+    specs = [
+        "digits",
+        f"emnist:{files / 'e.npz'}",
+        *(str(files / name) for name in ("t.csv", "t.parquet", "parts", "t.arrow", "t.npz", "t.npy", "pictures")),
+    ]
     here = [open_stream(spec).fingerprint() for spec in specs]
     assert len(set(here)) == len(specs) - 1  # the folder holds the same part
     assert fingerprints_elsewhere(*(f"open_stream({spec!r})" for spec in specs)) == here

@@ -27,7 +27,11 @@ def test_battery(tmp_path, group):
 def folder(tmp_path):
     (tmp_path / "parts").mkdir()
     for i in range(3):
-        pq.write_table(rows(1000 * i, 1000, wrong=5 if i == 2 else None), tmp_path / "parts" / f"part-{i}.parquet", row_group_size=400)
+        pq.write_table(
+            rows(1000 * i, 1000, wrong=5 if i == 2 else None),
+            tmp_path / "parts" / f"part-{i}.parquet",
+            row_group_size=400,
+        )
     return tmp_path / "parts"
 
 
@@ -64,7 +68,9 @@ def test_parts_that_do_not_fit_together(tmp_path):
     pq.write_table(rows().drop_columns(["s"]), tmp_path / "b.parquet")
     with pytest.raises(BadInput, match=r"b.parquet has the columns n, y, but .*a.parquet has n, s, y"):
         TableStream(tmp_path)
-    pq.write_table(rows().cast(pa.schema([("n", pa.string()), ("s", pa.string()), ("y", pa.int32())])), tmp_path / "b.parquet")
+    pq.write_table(
+        rows().cast(pa.schema([("n", pa.string()), ("s", pa.string()), ("y", pa.int32())])), tmp_path / "b.parquet"
+    )
     with pytest.raises(BadInput, match=r"b.parquet: column 'n' has type string, but in .*a.parquet it has double"):
         TableStream(tmp_path)
 

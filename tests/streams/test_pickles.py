@@ -11,7 +11,13 @@ from prequential.streams.pickles import read_plain_pickle
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_plain_data(protocol):
-    data = {"a": [1, -2, 300, 70_000, 2**40], b"b": (True, False, None), "c": {"deep": [()]}, "long": b"x" * 70_000, "names": ["n"] * 300}
+    data = {
+        "a": [1, -2, 300, 70_000, 2**40],
+        b"b": (True, False, None),
+        "c": {"deep": [()]},
+        "long": b"x" * 70_000,
+        "names": ["n"] * 300,
+    }
     assert read_plain_pickle(pickle.dumps(data, protocol)) == data
 
 
@@ -33,7 +39,9 @@ class Attack:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-@pytest.mark.parametrize("attack", [Attack(os.mkdir, "hacked"), Attack(eval, "open('hacked', 'w')"), Attack(np.load, "hacked")])
+@pytest.mark.parametrize(
+    "attack", [Attack(os.mkdir, "hacked"), Attack(eval, "open('hacked', 'w')"), Attack(np.load, "hacked")]
+)
 def test_nothing_is_ever_run(tmp_path, monkeypatch, protocol, attack):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match="it was not run"):

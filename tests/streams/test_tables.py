@@ -62,6 +62,15 @@ def test_the_sorted_copy_is_made_once(tmp_path, monkeypatch):
     np.testing.assert_array_equal(TableStream(path, time="time").read(0, 500).x, first.x)
 
 
+def test_a_sorted_copy_that_cannot_be_written(tmp_path, monkeypatch):
+    path = written(frame(), tmp_path / "t.csv")
+    monkeypatch.setenv("PREQUENTIAL_CACHE", str(path / "below"))
+    with pytest.raises(
+        BadInput, match=r"t.csv is not in the order of 'time', and a sorted copy cannot be written \(.*\); set PREQ"
+    ):
+        TableStream(path, time="time")
+
+
 def test_rows_in_order_need_no_copy(tmp_path, monkeypatch):
     monkeypatch.setattr(sorting, "sort_rows", lambda *_: pytest.fail("sorted"))
     rows = frame().sort_by("time")

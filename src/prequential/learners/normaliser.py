@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 
+LARGEST = 1e100  # larger values count as this, so that their squares are numbers
+
+
 class Normaliser:
     """Brings each feature to mean 0 and deviation 1, by the statistics of what has been seen up to that example.
 
@@ -85,13 +88,13 @@ class Normaliser:
     def _scale(self, x: np.ndarray, count: np.ndarray, mean: np.ndarray, square: np.ndarray) -> np.ndarray:
         deviation = np.sqrt(square / np.maximum(count, 1))
         varies = deviation > 1e-9 * np.abs(mean)  # below that it is rounding, not variation
-        scaled = (x - mean) / np.where(varies, deviation, 1.0)
+        scaled = (np.clip(x, -LARGEST, LARGEST, dtype=np.float64) - mean) / np.where(varies, deviation, 1.0)
         scaled = np.where(varies & ~np.isnan(scaled), scaled, 0.0)
         return np.clip(scaled, -self.clip, self.clip).astype(np.float32)
 
 
 def _measured(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The values in float64 with 0 where they are missing, and where they are not."""
-    x64 = x.astype(np.float64)
+    x64 = np.clip(x.astype(np.float64), -LARGEST, LARGEST)
     measured = ~np.isnan(x64)
     return np.where(measured, x64, 0.0), measured

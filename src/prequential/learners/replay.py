@@ -66,4 +66,6 @@ class ReplayReaders:
     def load_state(self, state: dict[str, Any]) -> None:
         self.chunk = [int(chunk) for chunk in state["chunk"]]
         for random, saved in zip(self._random, state["random"], strict=True):
-            random.state = {**random.state, "state": {name: int(text) for name, text in saved.items()}}
+            whole: dict[str, Any] = dict(random.state)
+            whole["state"] = {name: int(text) for name, text in saved.items()}
+            random.state = whole  # type: ignore[assignment]

@@ -51,7 +51,7 @@ class Trainer:
             network: nn.Module | None = None
             if extractor != "none" and settings.use_input:
                 network = make_extractor(extractor, shape)
-                features = int(network.features)  # type: ignore[arg-type]
+                features = int(network.features)
             kind = PiTransformer if settings.model == "pi" else TwoTokenTransformer
             self.model = kind(settings, features=features, classes=classes, extractor=network).to(device)
         self.steps = 0  # gradient steps taken
@@ -130,7 +130,7 @@ class Trainer:
             with self._precision():
                 log_p, (k, v) = self.model(x, y, past, filled)
             loss = F.nll_loss(log_p.flatten(0, 1), y.flatten())
-            (loss * (len(members) / len(chunks))).backward()
+            (loss * (len(members) / len(chunks))).backward()  # type: ignore[no-untyped-call]
             for row, i in enumerate(members):
                 new = (k[:, row : row + 1], v[:, row : row + 1])
                 if i == 0:

@@ -96,7 +96,7 @@ class Turn:
 
 
 def _rotate(x: Tensor, turn: Tensor) -> Tensor:
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    pairs = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turn).flatten(-2)
 
 

@@ -63,15 +63,18 @@ def describe(scores: Scores) -> list[str]:
     lines = [f"{scores.count:,} examples, average accuracy {scores.accuracy:.1%}, log-loss {scores.log_loss:.3f} nats"]
     if summary.get("first_tasks"):
         first, last = summary["first_tasks"], summary["last_tasks"]
-        lines.append(
-            f"first {first['tasks']} tasks {first['accuracy']:.1%} ({first['log_loss']:.2f} nats), "
-            f"last {last['tasks']} tasks {last['accuracy']:.1%} ({last['log_loss']:.2f} nats)"
-        )
+        lines.append(f"first {_tasks(first)}, last {_tasks(last)}")
     lines.append(
         f"description length {scores.bits:,.0f} bits, {scores.compression:.1%} of the uniform code; "
         f"calibration error {scores.calibration_error:.3f}"
     )
     return lines
+
+
+def _tasks(some: dict[str, Any]) -> str:
+    # a learner that gave a label probability 0 has an infinite loss, which the summary leaves out
+    nats = "infinite" if some["log_loss"] is None else f"{some['log_loss']:.2f}"
+    return f"{some['tasks']} tasks {some['accuracy']:.1%} ({nats} nats)"
 
 
 def _duration(seconds: float) -> str:

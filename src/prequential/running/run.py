@@ -170,9 +170,9 @@ class Run:
 
     @property
     def title(self) -> str:
-        s = self.settings
-        made = f": {s.tasks} tasks × {s.task_length}, labels re-assigned every task" if self.stream.task_starts() is not None else ""
-        return f"{Path(s.stream).name}{made}"
+        starts = self.stream.task_starts()
+        made = "" if starts is None else f": {len(starts)} tasks, labels re-assigned in each"
+        return f"{Path(self.settings.stream).name}{made}"
 
 
 def new_directory(stream: str, base: Path = Path("runs")) -> Path:
@@ -186,7 +186,8 @@ def new_directory(stream: str, base: Path = Path("runs")) -> Path:
 
 
 def _stream_options(run: RunSettings, seed: int) -> dict[str, Any]:
-    names = ("tasks", "task_length", "ways", "label", "features", "time", "group", "classes", "on_bad_row")
+    names = ("tasks", "task_length", "ways", "label", "features", "time", "group", "on_bad_row")
+    # the seed of the learner also makes the stream, where that is drawn at random
     return {**{name: getattr(run, name) for name in names}, "seed": seed}
 
 

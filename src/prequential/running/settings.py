@@ -19,13 +19,13 @@ class RunSettings:
     """What a run reads, where it computes and what it leaves behind."""
 
     stream: str = "digits"
-    """Where the examples come from: digits, or the path of your data."""
-    tasks: int = 100
-    """Streams made of tasks: how many."""
-    task_length: int = 200
-    """Streams made of tasks: examples in each."""
-    ways: int = 10
-    """Streams made of tasks: classes in each."""
+    """Where the examples come from: digits, or the path of your data, or a name and a path (emnist:PATH, ...)."""
+    tasks: int | None = None
+    """Streams made of tasks: how many; 100 by default."""
+    task_length: int | None = None
+    """Streams made of tasks: examples in each; 200 digits by default, 1000 of other images."""
+    ways: int | None = None
+    """Streams made of tasks: classes in each; 10 by default."""
     examples: int | None = None
     """Stop after so many examples of the stream."""
     classes: int | None = None

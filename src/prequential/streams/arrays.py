@@ -93,6 +93,12 @@ class ArrayStream(Stream):
             self._hash = hashlib.sha256(content.encode()).hexdigest()[:32]
         return self._hash
 
+    def pool(self) -> tuple[Any, np.ndarray]:
+        """All examples and their labels: what `SplitStream` takes."""
+        if self._index is None:
+            return self.x, self.y
+        return self.x[self._index], self.y[self._index]
+
     def _read(self, start: int, stop: int) -> Chunk:
         rows = slice(start, stop) if self._index is None else self._index[start:stop]
         x = np.array(self.x[rows])  # a copy: the caller may write into it
@@ -103,7 +109,11 @@ class ArrayStream(Stream):
 
     def _bad(self, x: np.ndarray, y: list[Hashable]) -> dict[int, str]:
         """What is wrong with these examples, in order."""
-        bad = {i: f"the label is {label!r}, expected a label" for i, label in enumerate(y) if label is None or label != label}
+        bad = {
+            i: f"the label is {label!r}, expected a label"
+            for i, label in enumerate(y)
+            if label is None or label != label
+        }
         if x.dtype.kind == "f":
             wrong = np.isinf(x) if self.missing else ~np.isfinite(x)
             if wrong.any():
@@ -116,7 +126,9 @@ class ArrayStream(Stream):
     def _sort(self, time: np.ndarray) -> None:
         if time.shape != (len(self.x),):
             raise BadInput(f"time has shape {time.shape}, expected ({len(self.x)},), one number for each example")
-        unknown = np.flatnonzero(np.isnan(time) if time.dtype.kind == "f" else np.isnat(time) if time.dtype.kind == "M" else [])
+        unknown = np.flatnonzero(
+            np.isnan(time) if time.dtype.kind == "f" else np.isnat(time) if time.dtype.kind == "M" else []
+        )
         if len(unknown):
             raise BadInput(f"example {unknown[0]}: time is {time[unknown[0]]}, expected a time to order by")
         if (time[1:] < time[:-1]).any():
@@ -147,8 +159,8 @@ def array_stream(
     Parameters
     ----------
     path
-        In a .npz file the examples are called x (or X, data, features, images) and the labels y (or label, labels, target, class). A
-        .npy file holds the examples; their labels are in another .npy file, or in the last column.
+        In a .npz file the examples are called x (or X, data, features, images) and the labels y (or label, labels,
+        target, class). A .npy file holds the examples; their labels are in another .npy file, or in the last column.
     label
         The name of the labels in a .npz file, or the .npy file they are in.
     features
@@ -251,7 +263,9 @@ def _npy_stream(
     if label is not None:
         return ArrayStream(x, load_npy(Path(label)), classes=classes, on_bad_row=on_bad_row)
     if x.ndim != 2 or x.shape[1] < 2:
-        raise BadInput(f"{path} has shape {x.shape}; give the labels' own .npy file as label, or put them in the last of 2 or more columns")
+        raise BadInput(
+            f"{path} has shape {x.shape}; give the labels' own .npy file as label, or put them in the last of 2 or more columns"
+        )
     y = np.array(x[:, -1])
     whole = y.astype(np.int64)
     return ArrayStream(x[:, :-1], whole if np.array_equal(whole, y) else y, classes=classes, on_bad_row=on_bad_row)

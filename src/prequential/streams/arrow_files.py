@@ -43,7 +43,9 @@ class ArrowTable(Table):
         self.schema = self._pieces[0].schema
         for part, piece in zip(paths, self._pieces, strict=True):
             if piece.schema.names != self.schema.names or piece.schema.types != self.schema.types:
-                raise BadInput(f"{part} has the columns {_columns(piece.schema)}, but {paths[0]} has {_columns(self.schema)}")
+                raise BadInput(
+                    f"{part} has the columns {_columns(piece.schema)}, but {paths[0]} has {_columns(self.schema)}"
+                )
         blocks, starts, row = [], [0], 0
         for number, piece in enumerate(self._pieces):
             for batch, rows in enumerate(piece.rows):
@@ -155,7 +157,9 @@ def _unpacked(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) 
     if copy.exists():
         return copy
     copy.parent.mkdir(parents=True, exist_ok=True)
-    plain = pa.schema([(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type) for field in schema])
+    plain = pa.schema(
+        [(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type) for field in schema]
+    )
     temporary = copy.with_name(f".{copy.name}.{os.getpid()}.tmp")
     with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, plain) as writer:
         for batch in batches:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +83,23 @@ def kept_array(name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
     The name must say everything the array depends on. Where nothing can be written the array stays in memory.
     """
     path = cache_folder() / f"{name}.npy"
-    if not path.exists():
-        array = make()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                np.save(file, array, allow_pickle=False)
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            return array
-    mapped: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return mapped
+    if path.exists():
+        with suppress(ValueError, OSError, EOFError):  # a damaged copy is made again
+            return _mapped(path)
+    array = make()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        return array
+    return _mapped(path)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array

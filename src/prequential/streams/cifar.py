@@ -81,7 +81,9 @@ def _files(path: Path) -> list[Path]:
     for archive in ("cifar-100-binary.tar.gz", "cifar-100-python.tar.gz"):
         if (folder / archive).is_file():
             return [folder / archive]
-    raise BadInput(f"{folder} holds none of the forms of CIFAR-100: train and test, train.bin and test.bin, or cifar100_webp_*.npz")
+    raise BadInput(
+        f"{folder} holds none of the forms of CIFAR-100: train and test, train.bin and test.bin, or cifar100_webp_*.npz"
+    )
 
 
 def _unpack(files: list[Path]) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +106,9 @@ def _read_archive(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
             found = {Path(member.name).name: member for member in archive.getmembers() if member.isfile()}
             names = [name for name in ("train", "train.bin", "test", "test.bin") if name in found]
             if len(names) != 2:
-                raise BadInput(f"{path} holds {', '.join(sorted(found)) or 'nothing'}, expected train and test, or train.bin and test.bin")
+                raise BadInput(
+                    f"{path} holds {', '.join(sorted(found)) or 'nothing'}, expected train and test, or train.bin and test.bin"
+                )
             parts = []
             for name in names:
                 opened = archive.extractfile(found[name])

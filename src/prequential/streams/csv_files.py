@@ -26,8 +26,8 @@ MOSTLY = 0.9  # a column is numbers if so many of its first values are; the othe
 class CsvTable(Table):
     """A CSV file, UTF-8, with a line of column names.
 
-    Opening scans the file once for the ends of rows (about a second for each gigabyte) and keeps one byte position for each
-    block of up to 4096 rows. No copy of the file is made.
+    Opening scans the file once for the ends of rows (about a second for each gigabyte) and keeps one byte position
+    for each block of up to 4096 rows. No copy of the file is made.
 
     Parameters
     ----------
@@ -44,7 +44,13 @@ class CsvTable(Table):
     """
 
     def __init__(
-        self, path: str | Path, *, delimiter: str | None = None, header: bool = True, quotes: bool = True, decimal_point: str = "."
+        self,
+        path: str | Path,
+        *,
+        delimiter: str | None = None,
+        header: bool = True,
+        quotes: bool = True,
+        decimal_point: str = ".",
     ) -> None:
         self.path = Path(path)
         self.name = self.path.name
@@ -111,7 +117,9 @@ class CsvTable(Table):
                 done = int(ends[-1]) if len(ends) else 0
                 at, rest = at + done, data[done:]
                 if len(rest) > 4 * READ:
-                    raise BadInput(f"{self.where(rows)}: the row does not end within {len(rest)} bytes; is a quote not closed?")
+                    raise BadInput(
+                        f"{self.where(rows)}: the row does not end within {len(rest)} bytes; is a quote not closed?"
+                    )
             if rest:
                 ends = self._row_ends(rest, True)
                 rows, offsets = self._mark(rows, offsets, at, ends)
@@ -206,7 +214,9 @@ class CsvTable(Table):
         gone = [row for row, what in bad.items() if what.startswith("has ")]
         if len(rows) + len(gone) != expected:
             first, last = self.where(int(self.starts[i])), int(self.starts[i + 1])
-            raise BadInput(f"{first} to {last}: found {len(rows) + len(gone)} rows, expected {expected}; are quotes or line ends mixed up?")
+            raise BadInput(
+                f"{first} to {last}: found {len(rows) + len(gone)} rows, expected {expected}; are quotes or line ends mixed up?"
+            )
         places: list[int | None] = [None] * expected
         for place, row in enumerate(np.setdiff1d(np.arange(expected), gone)):
             places[row] = place
@@ -253,5 +263,3 @@ class CsvTable(Table):
                 f"{self.path}: the first line holds only numbers ({self.names[0]}, {self.names[1]}, …), expected the names of "
                 "the columns; read it with header=False if it has none"
             )
-
-

@@ -40,7 +40,9 @@ def download(url: str, path: Path, *, md5: str, timeout: float = 30) -> Path:
         temporary.replace(path)
     except (OSError, urllib.error.URLError) as error:
         reason = getattr(error, "reason", None) or error
-        raise BadInput(f"{url} cannot be fetched ({reason}); fetch it where there is a network and give its path") from None
+        raise BadInput(
+            f"{url} cannot be fetched ({reason}); fetch it where there is a network and give its path"
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
     return path

@@ -34,8 +34,8 @@ def split_emnist(
     Parameters
     ----------
     path
-        The official gzip.zip, a folder with the emnist-balanced-*-ubyte files (also .gz), or a .npz file with `x` (n, 28, 28)
-        and `y47` (or `y`). Train and test images make up one pool, as nothing is held out in a stream.
+        The official gzip.zip, a folder with the emnist-balanced-*-ubyte files (also .gz), or a .npz file with `x` (n,
+        28, 28) and `y47` (or `y`). Train and test images make up one pool, as nothing is held out in a stream.
     tasks, ways, task_length, seed
         As in `SplitStream`.
     download

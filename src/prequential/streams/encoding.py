@@ -13,8 +13,8 @@ What a column is, is decided once, from its type and the first rows of the table
 | vector   | the numbers of a list, always equally many                                                      |
 
 A missing number, flag, time or vector is NaN, which learners take as the running mean. A column that has missing
-values among the first rows also gets a feature that says so (0 or 1). Numbers are not scaled here: learners do that, with
-statistics of the past only.
+values among the first rows also gets a feature that says so (0 or 1). Numbers are not scaled here: learners do that,
+with statistics of the past only.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class Column:
         return [*names, f"{self.name} missing"] if self.indicator else names
 
 
-def feature_column(name: str, sample: pa.ChunkedArray, kind: str | None, buckets: int, indicator: bool | None) -> Column:
+def feature_column(
+    name: str, sample: pa.ChunkedArray, kind: str | None, buckets: int, indicator: bool | None
+) -> Column:
     """What becomes of a column, from its type and its first rows, or as the user says with `kind`."""
     kind = kind or _kind(name, sample.type)
     if kind not in KINDS:
@@ -93,7 +95,9 @@ def feature_column(name: str, sample: pa.ChunkedArray, kind: str | None, buckets
     if kind == "vector":
         width = _vector_length(name, sample)
     if indicator is None:
-        indicator = sample.null_count > 0 or (pa.types.is_floating(sample.type) and bool(pc.any(pc.is_nan(sample)).as_py()))
+        indicator = sample.null_count > 0 or (
+            pa.types.is_floating(sample.type) and bool(pc.any(pc.is_nan(sample)).as_py())
+        )
     return Column(name, kind, reading_type(kind, sample.type), width, indicator, has_hours)
 
 
@@ -117,7 +121,14 @@ def reading_type(kind: str, found: pa.DataType) -> pa.DataType:
 
 def label_column(name: str, found: pa.DataType) -> Column:
     """The column of the labels, which stay as they are."""
-    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date, pa.types.is_null, _is_text)
+    kinds = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_date,
+        pa.types.is_null,
+        _is_text,
+    )
     if not any(is_kind(found) for is_kind in kinds):
         raise BadInput(f"label column {name!r} has type {found}, expected numbers, text, true/false or dates")
     return Column(name, "label", pa.string() if pa.types.is_null(found) else found, 0)
@@ -209,8 +220,10 @@ def _fill_numbers(column: Column, values: pa.Array, out: np.ndarray) -> dict[int
         values = pc.divide(values.cast(pa.duration("us")).cast(pa.int64()).cast(pa.float64()), 1e6)
     values, bad = cast(column, values, pa.float64())
     out[:, 0] = _floats(values)
-    for i in np.flatnonzero(np.isinf(out[:, 0])):
-        bad[int(i)] = f"column {column.name!r} is {out[i, 0]}, expected a finite number"
+    infinite = np.isinf(out[:, 0])
+    if infinite.any():
+        for i in np.flatnonzero(infinite):
+            bad[int(i)] = f"column {column.name!r} is {out[i, 0]}, expected a finite number"
     return bad
 
 
@@ -274,7 +287,9 @@ def _fill_vectors(column: Column, values: pa.Array, out: np.ndarray) -> dict[int
 
 def _floats(values: pa.Array) -> np.ndarray:
     """As float64, missing values as NaN."""
-    floats: np.ndarray = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    if values.type != pa.float64():
+        values = values.cast(pa.float64(), safe=False)
+    floats: np.ndarray = values.to_numpy(zero_copy_only=False)
     return floats
 
 
@@ -286,7 +301,12 @@ def _circle(share: np.ndarray) -> np.ndarray:
 def _kind(name: str, found: pa.DataType) -> str:
     if pa.types.is_boolean(found):
         return "flag"
-    if pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found) or pa.types.is_duration(found):
+    if (
+        pa.types.is_integer(found)
+        or pa.types.is_floating(found)
+        or pa.types.is_decimal(found)
+        or pa.types.is_duration(found)
+    ):
         return "number"
     if pa.types.is_timestamp(found) or pa.types.is_date(found):
         return "time"
@@ -305,7 +325,9 @@ def _vector_length(name: str, sample: pa.ChunkedArray) -> int:
     for value in sample:
         if value.is_valid:
             return len(value)
-    raise BadInput(f"column {name!r} holds lists, but the first {len(sample)} are all missing: their length is not known")
+    raise BadInput(
+        f"column {name!r} holds lists, but the first {len(sample)} are all missing: their length is not known"
+    )
 
 
 def _is_text(found: pa.DataType) -> bool:

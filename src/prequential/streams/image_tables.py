@@ -54,7 +54,9 @@ class ImageTableStream(Stream):
         label = label or next((name for name in names if name.lower() in LABEL_NAMES), None)
         for name, what in ((image, "image"), (label, "label")):
             if name not in names:
-                raise BadInput(f"{self.table.name} has no column {name!r} for the {what}; its columns are {', '.join(names)}")
+                raise BadInput(
+                    f"{self.table.name} has no column {name!r} for the {what}; its columns are {', '.join(names)}"
+                )
         assert image is not None
         assert label is not None
         self._image = Column(image, "image", self.table.schema.field(image).type, 0)

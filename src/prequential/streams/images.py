@@ -29,14 +29,14 @@ class ImageStream(Stream):
     Parameters
     ----------
     path
-        A folder whose folders are named after the classes, or a CSV manifest with the columns path (relative to the manifest), label
-        and, if there is one, time, by which it is then ordered.
+        A folder whose folders are named after the classes, or a CSV manifest with the columns path (relative to the
+        manifest), label and, if there is one, time, by which it is then ordered.
     size
         Height and width, or one number for both; by default that of the first image. Others are scaled and
         cut at the middle.
     order
-        Of a folder: by file "name" whatever the class (the default), by "path" (class after class), by the time a file was
-        "modified", or "shuffled". Of a manifest: as "listed" or "shuffled".
+        Of a folder: by file "name" whatever the class (the default), by "path" (class after class), by the time a
+        file was "modified", or "shuffled". Of a manifest: as "listed" or "shuffled".
     seed
         Another seed gives another shuffled order.
     grey
@@ -44,8 +44,8 @@ class ImageStream(Stream):
     classes
         How many labels there can be, or which; a folder knows.
     on_bad_row
-        "stop" raises one sentence when an image that cannot be decoded is reached; "skip" leaves those out, for which all
-        images are decoded once and the result is kept in the cache folder; `skipped` says how many there were.
+        "stop" raises one sentence when an image that cannot be decoded is reached; "skip" leaves those out, for which
+        all images are decoded once and the result is kept in the cache folder; `skipped` says how many there were.
     workers
         How many threads decode; by default one for each processor, at most 8.
     """
@@ -115,13 +115,23 @@ class ImageStream(Stream):
         return self._hash
 
     def _read(self, start: int, stop: int) -> Chunk:
-        rows = range(start, stop) if self._index is None else self._index[start:stop].tolist()
+        x, rows = self._take(np.arange(start, stop))
+        return Chunk(x, [self._labels[i].as_py() for i in rows])
+
+    def _take(self, positions: np.ndarray) -> tuple[np.ndarray, list[int]]:
+        """The images at these positions, and which files they are."""
+        rows: list[int] = (positions if self._index is None else self._index[positions]).tolist()
         images: list[np.ndarray] = []
         for i, image in zip(rows, self.decoder([self._file(i) for i in rows], self.size, self.grey), strict=True):
             if isinstance(image, str):
-                raise BadInput(f"example {start + len(images)}: {self._file(i)} cannot be decoded ({image})")
+                raise BadInput(f"example {positions[len(images)]}: {self._file(i)} cannot be decoded ({image})")
             images.append(image)
-        return Chunk(np.stack(images), [self._labels[i].as_py() for i in rows])
+        return np.stack(images), rows
+
+    def pool(self) -> tuple[ImagePool, np.ndarray]:
+        """All images by position, decoded when they are asked for, and their labels: what `SplitStream` takes."""
+        rows = range(len(self._names)) if self._index is None else self._index.tolist()
+        return ImagePool(self), np.array([self._labels[i].as_py() for i in rows])
 
     def _file(self, i: int) -> Path:
         return self._root / str(self._names[i].as_py())
@@ -139,6 +149,22 @@ class ImageStream(Stream):
         files = (self._file(i) for i in range(len(self._names)))
         found = self.decoder(files, self.size, self.grey)
         return np.array([i for i, image in enumerate(found) if isinstance(image, str)], np.int64)
+
+
+class ImagePool:
+    """The images of a stream, indexed by arrays of positions."""
+
+    def __init__(self, stream: ImageStream) -> None:
+        self.stream = stream
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        return self.stream._take(positions)[0]
+
+    def fingerprint(self) -> str:
+        return self.stream.fingerprint()
 
 
 class Decoder:
@@ -201,7 +227,9 @@ def _list_folder(folder: Path, order: str) -> tuple[pa.Array, pa.Array, int]:
                 found.append((key if order in ("name", "modified") else name, str(file.relative_to(folder)), name))
     found.sort()
     if not found and any(file.suffix.lower() in SUFFIXES for file in folder.iterdir()):
-        raise BadInput(f"{folder} holds images, but no folders named after their classes; sort them into such, or give a manifest")
+        raise BadInput(
+            f"{folder} holds images, but no folders named after their classes; sort them into such, or give a manifest"
+        )
     names, labels = [path for _, path, _ in found], [label for _, _, label in found]
     return pa.array(names, pa.large_string()), pa.array(labels, pa.large_string()), len(classes)
 
@@ -213,15 +241,21 @@ def _read_manifest(path: Path) -> tuple[pa.Array, pa.Array]:
         raise BadInput(f"{path} is no manifest of images: {error}") from None
     for name in ("path", "label"):
         if name not in rows.column_names:
-            raise BadInput(f"{path} has the columns {', '.join(rows.column_names)}, expected path, label and perhaps time")
+            raise BadInput(
+                f"{path} has the columns {', '.join(rows.column_names)}, expected path, label and perhaps time"
+            )
         empty = rows.column(name).is_null().to_numpy()
         if empty.any():
             raise BadInput(f"{path}, row {int(np.flatnonzero(empty)[0]) + 1}, column {name!r} is empty")
     if "time" in rows.column_names:
         times = rows.column("time")
         if pa.types.is_string(times.type):
-            raise BadInput(f"{path}: column 'time' holds text such as {times[0].as_py()!r}, expected numbers or ISO 8601 times")
+            raise BadInput(
+                f"{path}: column 'time' holds text such as {times[0].as_py()!r}, expected numbers or ISO 8601 times"
+            )
         if times.null_count:
-            raise BadInput(f"{path}, row {int(np.flatnonzero(times.is_null().to_numpy())[0]) + 1}, column 'time' is empty")
+            raise BadInput(
+                f"{path}, row {int(np.flatnonzero(times.is_null().to_numpy())[0]) + 1}, column 'time' is empty"
+            )
         rows = rows.take(pa.array(np.argsort(times.to_numpy(), kind="stable")))
     return rows.column("path").cast(pa.large_string()).combine_chunks(), rows.column("label").combine_chunks()

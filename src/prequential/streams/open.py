@@ -11,11 +11,11 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.stream import Stream
 
 POSSIBLE = (
-    "digits, emnist:PATH, cifar100:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the path of a .csv, .tsv, "
+    "digits, emnist:PATH, cifar100:PATH, split:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the path of a .csv, .tsv, "
     ".parquet, .arrow, .feather, .npz or .npy file, of a folder of .parquet or .arrow files, of a saved Hugging Face data set, or of a "
     "folder of images with one folder for each class"
 )
-NAMES = ("digits", "emnist", "cifar100", "electricity", "covertype", "powersupply", "images")
+NAMES = ("digits", "emnist", "cifar100", "split", "electricity", "covertype", "powersupply", "images")
 TABLES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
 
@@ -28,6 +28,7 @@ def open_stream(
     group: str | None = None,
     classes: int | Sequence[Hashable] | None = None,
     on_bad_row: str = "stop",
+    seed: int | None = None,
     **options: Any,
 ) -> Stream:
     """The stream that a name or a path means.
@@ -35,14 +36,17 @@ def open_stream(
     Parameters
     ----------
     spec
-        digits, emnist:PATH, cifar100:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the path of a
-        table, of arrays or of a folder of images. `emnist:` and `cifar100:` without a path take download=True.
+        digits, emnist:PATH, cifar100:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the
+        path of a table, of arrays or of a folder of images. `emnist` and `cifar100` without a path take
+        download=True. split:PATH makes tasks out of any labelled arrays or images.
     label, features, time, group, classes, on_bad_row
         As in `TableStream`; other streams take those of them that make sense. `features` may be one text with commas.
+    seed
+        For streams that are drawn at random; the others have no use for it.
     options
-        The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes, decimal_point (CSV); split
-        (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways, task_length, seed, download (split
-        streams). An option that is None counts as not given.
+        The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes,
+        decimal_point (CSV); split (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways,
+        task_length, seed, download (split streams). An option that is None counts as not given.
 
     Examples
     --------
@@ -67,6 +71,8 @@ def open_stream(
         raise BadInput(f"{spec!r} names no path; expected {name}:PATH")
     if place and name == "digits":
         raise BadInput(f"{spec!r} names a path, but the digits come with the package; expected digits")
+    if seed is not None and "seed" in inspect.signature(loader).parameters:
+        given["seed"] = seed
     _check(spec, loader, given)
     stream: Stream = loader(*path, **given)
     return stream
@@ -102,6 +108,23 @@ def table_stream(
     return stream
 
 
+def split_stream(
+    path: str | Path, *, tasks: int = 100, ways: int = 10, task_length: int = 1000, seed: int = 0, **options: Any
+) -> Stream:
+    """Tasks with random classes and label maps, out of any labelled arrays or images; options are those of the path."""
+    from prequential.streams.arrays import ArrayStream
+    from prequential.streams.images import ImageStream
+    from prequential.streams.tasks import SplitStream
+
+    whole = open_stream(str(path), **options)
+    if not isinstance(whole, (ArrayStream, ImageStream)):
+        raise BadInput(
+            f"{path} is a {type(whole).__name__}, which cannot be split into tasks; expected arrays (.npz, .npy) or images"
+        )
+    x, y = whole.pool()
+    return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
+
+
 def _named(name: str) -> Callable[..., Stream]:
     match name:
         case "digits":
@@ -116,6 +139,8 @@ def _named(name: str) -> Callable[..., Stream]:
             from prequential.streams.cifar import split_cifar
 
             return split_cifar
+        case "split":
+            return split_stream
         case "images":
             from prequential.streams.images import ImageStream
 

@@ -24,9 +24,10 @@ FILES = 64  # parts that are open at once
 class ParquetTable(Table):
     """One or several Parquet files with the same columns.
 
-    A row group can only be decoded from its beginning, and each reader that does so would hold megabytes for every column.
-    So the row group that a reader comes to is unpacked into a scratch file in the cache folder, from where any
-    row is read by memory map. The 32 used last are kept; their space is free again when the process ends, however it ends.
+    A row group can only be decoded from its beginning, and each reader that does so would hold megabytes for every
+    column. So the row group that a reader comes to is unpacked into a scratch file in the cache folder, from where
+    any row is read by memory map. The 32 used last are kept; their space is free again when the process ends, however
+    it ends.
 
     Parameters
     ----------
@@ -37,8 +38,10 @@ class ParquetTable(Table):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.name = self.path.name
-        self.paths = [self.path] if self.path.is_file() else sorted(
-            part for part in self.path.rglob("*") if part.suffix.lower() in (".parquet", ".pq")
+        self.paths = (
+            [self.path]
+            if self.path.is_file()
+            else sorted(part for part in self.path.rglob("*") if part.suffix.lower() in (".parquet", ".pq"))
         )
         if not self.paths:
             raise BadInput(f"{self.path} holds no .parquet files")
@@ -114,10 +117,14 @@ class ParquetTable(Table):
 
     def _check(self, part: Path, schema: pa.Schema) -> None:
         if schema.names != self.schema.names:
-            raise BadInput(f"{part} has the columns {', '.join(schema.names)}, but {self.paths[0]} has {', '.join(self.schema.names)}")
+            raise BadInput(
+                f"{part} has the columns {', '.join(schema.names)}, but {self.paths[0]} has {', '.join(self.schema.names)}"
+            )
         for field, expected in zip(schema, self.schema, strict=True):
             if field.type != expected.type and not pa.types.is_null(expected.type) and not pa.types.is_null(field.type):
-                raise BadInput(f"{part}: column {field.name!r} has type {field.type}, but in {self.paths[0]} it has {expected.type}")
+                raise BadInput(
+                    f"{part}: column {field.name!r} has type {field.type}, but in {self.paths[0]} it has {expected.type}"
+                )
 
 
 def _open(path: Path) -> pq.ParquetFile:

@@ -48,9 +48,10 @@ BACK = 0.25  # the next stay is where the first one was
 EVENTS = ((0.45, 256), (0.42, 4096))  # a stay is where the region's event is: probability, photos it lasts
 FAVOURITE = 0.08  # a stay is at one of the photographer's four favourite places
 HOME = 0.85  # an outing is in the photographer's home region
-TIERS = ((0.20, 1, 256), (0.30, 4, 512), (0.27, 20, 1024), (0.23, 120, 4096))  # share of outings, outings each, blocks active
+# photographers: share of the outings, outings each of them goes on, blocks they are active for
+TIERS = ((0.20, 1, 256), (0.30, 4, 512), (0.27, 20, 1024), (0.23, 120, 4096))
 PLACES_PER_REGION = 48
-REGION_SHIFT, ZIPF_SHIFT = 1, 2  # region r = 0, 1, … has weight 1/(r + 1), its place of rank k = 0, 1, … 1/(k + 2) of that
+REGION_SHIFT, ZIPF_SHIFT = 1, 2  # the k-th place of region r, from 0, has weight 1/((r + 1)(k + 2))
 OLD = 0.5  # share of the places there from the start; the others appear log-uniformly up to 33 million photos
 
 # Fitted to what is known of CLOC.
@@ -74,6 +75,10 @@ class Photos:
         return Photos(self.place[which], self.user[which], self.outing[which], self.album[which], self.time[which])
 
 
+def _join(parts: list[Photos]) -> Photos:
+    return Photos(*(np.concatenate([getattr(part, name) for part in parts]) for name in Photos.__dataclass_fields__))
+
+
 class PhotoStream(Stream):
     """Photos of places by many photographers at once, made on the fly: the stand-in for CLOC.
 
@@ -93,7 +98,7 @@ class PhotoStream(Stream):
     >>> photos = PhotoStream(1_000_000)
     >>> chunk = photos.read(999_744, 1_000_000)
     >>> chunk.x.shape, len(set(chunk.y))
-    ((256, 128), 0)
+    ((256, 128), 45)
     """
 
     def __init__(self, length: int = 1_000_000, *, classes: int = 713, width: int = 128, seed: int = 0) -> None:
@@ -130,12 +135,12 @@ class PhotoStream(Stream):
             self._block(m).take(slice(max(start - m * BLOCK, 0), min(stop - m * BLOCK, BLOCK)))
             for m in range(start // BLOCK, (stop - 1) // BLOCK + 1)
         ]
-        return Photos(*(np.concatenate([getattr(part, name) for part in parts]) for name in Photos.__dataclass_fields__))
+        return _join(parts)
 
     # What is fixed for the whole stream.
 
     def _make_places(self, classes: int) -> None:
-        """Regions, weights, first blocks and looks of the places, in an order where a region's places are neighbours."""
+        """Regions, weights, first blocks and looks of the places, ordered by region."""
         regions = max(1, classes // PLACES_PER_REGION)
         rank = np.arange(classes)
         region = rank % regions  # every region has popular and rare places
@@ -186,9 +191,11 @@ class PhotoStream(Stream):
         time = self._uniform("begins", outing)[which] * BLOCK + (elapsed - elapsed[first][which]) / SECONDS_PER_PHOTO
         floor, most, half = CHANGE
         moves = (nth > 0) & (self._uniform("moves", outing[which], nth) < floor + most * gap / (gap + half))
-        stay = np.cumsum(moves)
-        stay -= stay[first][which]
-        since = time[np.maximum.accumulate(np.where(moves | (nth == 0), np.arange(len(time)), 0))]  # when the stay began
+        left_so_far = np.cumsum(moves, dtype=np.int64)
+        stay = left_so_far - left_so_far[first][which]
+        since = time[
+            np.maximum.accumulate(np.where(moves | (nth == 0), np.arange(len(time)), 0))
+        ]  # when the stay began
         photos = self._place(block, outing[which], stay, since, time[first][which])
         return replace(photos, time=time).take(time < REACH * BLOCK)
 
@@ -196,7 +203,8 @@ class PhotoStream(Stream):
         """Whose the outings are and where their stays are, given when the stays and the outings began."""
         weights = self._popularity(block)
         user, home = self._photographer(block, outing)
-        region = np.where(self._uniform("home", outing) < HOME, home, self._region_at(weights, self._uniform("away", outing)))
+        away = self._region_at(weights, self._uniform("away", outing))
+        region = np.where(self._uniform("home", outing) < HOME, home, away)
         back = self._uniform("back", outing, stay) < BACK  # to where the first stay was
         seat, since = np.where(back, 0, stay), np.where(back, begins, since)
         draw = self._uniform("place", outing, seat)
@@ -215,7 +223,9 @@ class PhotoStream(Stream):
 
     def _photographer(self, block: int, outing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Who is on these outings, and the region they live in."""
-        tier = np.searchsorted(np.cumsum([share for share, _, _ in TIERS])[:-1], self._uniform("tier", outing), side="right")
+        tier = np.searchsorted(
+            np.cumsum([share for share, _, _ in TIERS[:-1]]), self._uniform("tier", outing), side="right"
+        )
         share, each, active = (np.array(column)[tier] for column in zip(*TIERS, strict=True))
         at_once = np.maximum(share * active * OUTINGS / each, 1).astype(np.uint64)
         number = self._hash("number", outing) % at_once
@@ -224,7 +234,10 @@ class PhotoStream(Stream):
         return user, self._region_at(self._lived_in, self._uniform("lives", user))
 
     def _region_at(self, weights: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        return self._region_of[np.searchsorted(weights, (draw * weights[-1]).astype(np.int64), side="right")]
+        found: np.ndarray = self._region_of[
+            np.searchsorted(weights, (draw * weights[-1]).astype(np.int64), side="right")
+        ]
+        return found
 
     def _make_block(self, block: int) -> Photos:
         """The photos of a block in the order they were taken."""
@@ -239,7 +252,7 @@ class PhotoStream(Stream):
             outing = self._hash("single", block, np.arange(missing))
             time = self._uniform("begins", outing) * BLOCK
             parts.append(self._place(block, outing, np.zeros(missing, np.int64), time, time))
-        photos = Photos(*(np.concatenate([getattr(part, name) for part in parts]) for name in Photos.__dataclass_fields__))
+        photos = _join(parts)
         if missing < 0:  # a busy block leaves photos out, whichever
             lots = self._hash("lot", photos.album, np.arange(len(photos.place)))
             photos = photos.take(np.sort(np.argsort(lots, kind="stable")[:BLOCK]))
@@ -272,10 +285,11 @@ class PhotoStream(Stream):
         """LATENT nearly normal whole numbers for each key, within ±510, of variance 21845. (n, LATENT)"""
         counter = np.arange(1, LATENT // 2 + 1, dtype=np.uint64) * _GOLDEN
         bits = _mix(keys[:, None] + counter).astype("<u8").view(np.uint8).reshape(len(keys), LATENT, 4)
-        total = bits[..., 0].astype(np.int32)
+        total: np.ndarray = bits[..., 0].astype(np.int32)
         for i in (1, 2, 3):
             total += bits[..., i]
-        return total - 510
+        total -= 510
+        return total
 
 
 @lru_cache(maxsize=256)
@@ -286,7 +300,8 @@ def _start(seed: int, purpose: str) -> int:
 def _three_quarters(x: np.ndarray) -> np.ndarray:
     """x to the power of 3/4, by square roots alone, which are the same on every machine."""
     root = np.sqrt(x)
-    return root * np.sqrt(root)
+    power: np.ndarray = root * np.sqrt(root)
+    return power
 
 
 def _mix(h: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Reading the data out of a pickle without running it.
 
 A pickle is a program that may call any function. The CIFAR archive is one, so it is read here by a small interpreter
-that knows only how to put together numbers, text, lists, dicts and arrays of bytes. It imports nothing and calls nothing:
-of the functions a pickle may name, it understands the three that NumPy arrays are written with, by name, and does their work
-itself. Anything else is refused.
+that knows only how to put together numbers, text, lists, dicts and arrays of bytes. It imports nothing and calls
+nothing: of the functions a pickle may name, it understands the three that NumPy arrays are written with, by name, and
+does their work itself. Anything else is refused.
 """
 
 from __future__ import annotations
@@ -169,7 +169,9 @@ def _run(data: bytes) -> Any:
                     stack[-1] = filled.content
                     memo = {key: filled.content if part is filled else part for key, part in memo.items()}
             case _:
-                raise BadInput(f"the pickle holds the instruction {code!r}, which is not one of plain data; it was not run")
+                raise BadInput(
+                    f"the pickle holds the instruction {code!r}, which is not one of plain data; it was not run"
+                )
 
 
 def _called(called: Any, arguments: Any) -> Any:
@@ -190,7 +192,9 @@ def _fill(target: Any, state: Any) -> None:
     if isinstance(target, _Type):
         return  # the byte order, which bytes have none of
     if not isinstance(target, _Array):
-        raise BadInput(f"the pickle gives a state to a {type(target).__name__}, which is not plain data; it was not run")
+        raise BadInput(
+            f"the pickle gives a state to a {type(target).__name__}, which is not plain data; it was not run"
+        )
     _, shape, kind, fortran, content = state
     if not isinstance(kind, _Type) or kind.text not in ("u1", "|u1", "uint8"):
         raise BadInput(f"the pickle holds an array of {getattr(kind, 'text', kind)!r}, expected bytes ('u1')")

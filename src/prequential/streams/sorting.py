@@ -82,8 +82,8 @@ def _merged(readers: list[pa.ipc.RecordBatchFileReader]) -> Iterator[pa.Table]:
         if not any(len(rows) for rows in held):
             return
         keys = [rows.column(KEY).to_numpy() for rows in held]
-        # Up to the smallest key at which some run may go on, everything is known. Of rows with that very key, only those
-        # of runs up to that one can go out: the later ones must wait for its next batch.
+        # Up to the smallest key at which some run may go on, everything is known. Of rows with that very key, only
+        # those of runs up to that one can go out: the later ones must wait for its next batch.
         cut, first = min(((keys[run][-1], run) for run in more), default=(None, len(readers)))
         out = []
         for run, rows in enumerate(held):

@@ -73,14 +73,14 @@ class Block:
 class TableStream(Stream):
     """The rows of a table as examples, in the order of the file or of a time column.
 
-    Only the first rows are looked at to decide how a column becomes features (see `prequential.streams.encoding`), and each
-    row is encoded by itself. Memory does not depend on the number of rows.
+    Only the first rows are looked at to decide how a column becomes features (see `prequential.streams.encoding`),
+    and each row is encoded by itself. Memory does not depend on the number of rows.
 
     Parameters
     ----------
     source
-        A path (.csv, .tsv, .parquet, .arrow, .feather, a folder of them, or a saved Hugging Face data set), a pandas, polars or
-        Arrow data frame, or a `Table`.
+        A path (.csv, .tsv, .parquet, .arrow, .feather, a folder of them, or a saved Hugging Face data set), a pandas,
+        polars or Arrow data frame, or a `Table`.
     label
         The column to predict; by default the one called label, y, target or class, else the last.
     features
@@ -100,8 +100,8 @@ class TableStream(Stream):
         Whether columns get a feature that says "missing": all (True), none (False), or (None) those with
         missing values in the first rows.
     on_bad_row
-        "stop" raises one sentence when a row that cannot be used is reached; "skip" leaves such rows out, which takes one pass
-        over the table when it is opened, and `skipped` says how many there were.
+        "stop" raises one sentence when a row that cannot be used is reached; "skip" leaves such rows out, which takes
+        one pass over the table when it is opened, and `skipped` says how many there were.
 
     Examples
     --------
@@ -148,7 +148,9 @@ class TableStream(Stream):
         label = label or _default_label(names, {time, group})
         self._label = self._label_column(label, kinds.pop(label, None))
         if features is None:
-            features = [name for name in names if name not in (label, group) and not (name == time and self._is_plain(name))]
+            features = [
+                name for name in names if name not in (label, group) and not (name == time and self._is_plain(name))
+            ]
         if not features and group is None:
             raise BadInput(f"{self.table.name} has no columns besides {label!r} to predict it from")
         if label in features:
@@ -173,7 +175,9 @@ class TableStream(Stream):
         self._starts = self.table.starts - np.cumsum(bad)
         self.skipped = rows - int(self._starts[-1])
         if self._starts[-1] == 0:
-            raise BadInput(f"{self.table.name}: none of the {rows} rows can be used; the first: {self._first_complaint()}")
+            raise BadInput(
+                f"{self.table.name}: none of the {rows} rows can be used; the first: {self._first_complaint()}"
+            )
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -307,7 +311,13 @@ class TableStream(Stream):
 
         path = cache_folder() / f"sorted-{self.fingerprint()}.arrow"
         if not path.exists():
-            sort_rows(self._usable_rows(time), path)
+            try:
+                sort_rows(self._usable_rows(time), path)
+            except OSError as error:
+                raise BadInput(
+                    f"{self.table.name} is not in the order of {time.name!r}, and a sorted copy cannot be written ({error}); "
+                    "set PREQUENTIAL_CACHE to a folder that can be"
+                ) from None
         table = ArrowTable(path)
         table.name = f"{self.table.name}, in the order of {time.name}"
         return table
@@ -347,7 +357,9 @@ def as_table(source: Any) -> Table:
         from prequential.streams.arrow_files import ArrowTable
 
         return ArrowTable(path)
-    raise BadInput(f"{path} is no table; expected a .csv, .tsv, .parquet, .arrow or .feather file, or a folder of the last three")
+    raise BadInput(
+        f"{path} is no table; expected a .csv, .tsv, .parquet, .arrow or .feather file, or a folder of the last three"
+    )
 
 
 def suffixes_of(path: Path, most: int = 10_000) -> set[str]:

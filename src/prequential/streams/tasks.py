@@ -28,7 +28,8 @@ class SplitStream(Stream):
     Parameters
     ----------
     x
-        The examples: an array, a memory map, or anything that can be indexed by an array of integers.
+        The examples: an array, a memory map, or anything that can be indexed by an array of integers, such as the
+        `pool()` of an `ArrayStream` or an `ImageStream`.
     y
         Their classes, numbers or text.
     tasks
@@ -92,7 +93,8 @@ class SplitStream(Stream):
     def fingerprint(self) -> str:
         """A hash of the data and the parameters; the data is hashed once, at the first call."""
         if self._content is None:
-            self._content = array_hash(self.x, self.y)
+            own = getattr(self.x, "fingerprint", None)  # of images that are decoded when they are read
+            self._content = own() if own else array_hash(self.x, self.y)
         parameters = f"split {self._content} {self.tasks} {self.ways} {self.task_length} {self.seed}"
         return hashlib.sha256(parameters.encode()).hexdigest()[:32]
 

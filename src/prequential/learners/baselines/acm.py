@@ -86,7 +86,7 @@ class ACM(OnlineLearner):
                 raise BadSetting(f"{name} ({value}) must be at least 1")
         if missing and not standardise:
             raise BadSetting("missing (True) needs standardise (False) to be True: the mean takes the place of NaN")
-        self._graph = {
+        self._graph: dict[str, Any] = {
             "links": links, "ef_construction": ef_construction, "ef_search": ef_search, "block": block,
             "shards": shards, "half": half, "seed": seed,
         }  # fmt: skip
@@ -100,14 +100,19 @@ class ACM(OnlineLearner):
         self._count = 0
 
     def config(self) -> dict[str, Any]:
-        own = {"neighbours": self.neighbours, "most": self.most, "standardise": self.standardise, "missing": self.missing}
+        own = {
+            "neighbours": self.neighbours,
+            "most": self.most,
+            "standardise": self.standardise,
+            "missing": self.missing,
+        }
         return {"classes": self.labels.capacity, **own, **self._graph}
 
     def memory_bytes(self) -> int:
         """About how much memory the remembered examples take."""
         width = self.index.width if self.index is not None else 0
         per_value, links = (2 if self._graph["half"] else 4), self._graph["links"]
-        return self._count * (width * per_value + 4 * (2 * links + 1) + 16)
+        return self._count * int(width * per_value + 4 * (2 * links + 1) + 16)
 
     def _begin(self, features: int) -> NeighbourIndex:
         self.normaliser = Normaliser(features) if self.standardise else None
@@ -133,7 +138,8 @@ class ACM(OnlineLearner):
         # the nearer counts a little more, which decides ties and nothing else
         weight = 1 + 1e-3 / (1 + np.arange(len(votes)))
         p = np.bincount(votes, weight, minlength=K) + SMOOTHINGS[smoothing] / K
-        return np.log(p / p.sum())
+        log_p: np.ndarray = np.log(p / p.sum())
+        return log_p
 
     def _score(self, votes: np.ndarray, slot: int) -> None:
         """What each choice of k and smoothing would have lost on this example."""

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prequential.errors import BadSetting
+from prequential.errors import BadInput, BadSetting
 from prequential.learners.base import OnlineLearner
-from prequential.learners.baselines.network import Inputs, Network, make_inputs
+from prequential.learners.baselines.network import Network
+from prequential.learners.inputs import Inputs
+from prequential.settings import Settings
 
 
 class BlockLearner(OnlineLearner):
@@ -44,9 +46,12 @@ class BlockLearner(OnlineLearner):
         if any(width < 1 for width in hidden):
             raise BadSetting(f"hidden ({list(hidden)}) must be widths of at least 1")
         if missing and standardise is False:
-            raise BadSetting("standardise (False) must be True where features may be missing: a missing one is the mean")
+            raise BadSetting(
+                "standardise (False) must be True where features may be missing: a missing one is the mean"
+            )
         self.stride = block
         self.hidden, self.extractor, self.standardise = tuple(hidden), extractor, standardise
+        self._inputs_like = Settings(extractor=extractor, standardise=standardise)  # type: ignore[arg-type]
         self.device, self.seed = torch.device(device), seed
         self.inputs: Inputs | None = None  # made when the first example shows what x looks like
         self.done = 0  # examples in finished blocks
@@ -66,8 +71,8 @@ class BlockLearner(OnlineLearner):
         }
 
     @abstractmethod
-    def _build(self, shape: tuple[int, ...]) -> Network:
-        """Makes whatever depends on the shape of x; a network that shows how the inputs must look."""
+    def _build(self, extractor: str) -> None:
+        """Makes everything that is learned or counted, as it is before the first example."""
 
     @abstractmethod
     def _log_p(self, x: Tensor) -> Tensor:
@@ -87,10 +92,19 @@ class BlockLearner(OnlineLearner):
         """Log-probabilities of consecutive examples of one block, before the block is learnt."""
         return self._log_p(x)
 
-    def make_network(self, shape: tuple[int, ...]) -> Network:
-        """The network, with the weights that this learner's seed gives."""
-        network = Network(shape, self.labels.capacity, hidden=self.hidden, extractor=self.extractor, seed=self.seed)
+    def make_network(self, extractor: str) -> Network:
+        """A network for inputs like the first one, with the weights that this learner's seed gives."""
+        assert self.shape is not None
+        network = Network(self.shape, self.labels.capacity, hidden=self.hidden, extractor=extractor, seed=self.seed)
         return network.to(self.device)
+
+    def _past(self, x: np.ndarray) -> Tensor:
+        """Inputs for learning: examples of the past, by the statistics up to the last block."""
+        assert self.inputs is not None
+        return self._tensor(self.inputs.past(x))
+
+    def _tensor(self, inputs: np.ndarray) -> Tensor:
+        return torch.from_numpy(inputs).to(self.device)
 
     def flush(self) -> None:
         """Learns from the unfinished block now. The next block is the rest of it."""
@@ -101,20 +115,20 @@ class BlockLearner(OnlineLearner):
         if self.inputs is None:
             return np.full((len(x), self.labels.capacity), -np.log(self.labels.capacity))
         with torch.no_grad():
-            return self._log_p(self.inputs.next(x)).cpu().numpy()
+            return self._log_p(self._tensor(self.inputs.alone(x))).cpu().numpy()
 
     def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
         self._observe(x, slots)
 
     def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        inputs = self.inputs or self._begin(x.dtype == np.uint8)
+        inputs = self.inputs or self._begin(x.dtype)
         rows = []
         start = 0
         while start < len(slots):
             room = self.stride - (self.done + len(self._pending_slots)) % self.stride
             piece = x[start : start + room].copy()  # it is kept beyond this call, and the array is the user's
             with torch.no_grad():
-                rows.append(self._piece(inputs.take(piece), slots[start : start + room]).cpu().numpy())
+                rows.append(self._piece(self._tensor(inputs.extend(piece)), slots[start : start + room]).cpu().numpy())
             self._pending_x.append(piece)
             self._pending_slots += slots[start : start + room].tolist()
             if len(piece) == room:
@@ -123,23 +137,27 @@ class BlockLearner(OnlineLearner):
         return np.concatenate(rows)
 
     def _finish(self) -> None:
-        self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots, dtype=np.int64))
+        assert self.inputs is not None
+        x = np.concatenate(self._pending_x)
+        self.inputs.finish_chunk(x)
+        self._turn(x, np.asarray(self._pending_slots, dtype=np.int64))
         self.done += len(self._pending_slots)
         self._pending_x, self._pending_slots = [], []
 
-    def _begin(self, image_bytes: bool) -> Inputs:
+    def _begin(self, dtype: np.dtype[Any]) -> Inputs:
         assert self.shape is not None
-        network = self._build(self.shape)
-        image_bytes = image_bytes and len(self.shape) > 1
-        self.inputs = make_inputs(
-            network, self.shape, image_bytes=image_bytes, standardise=self.standardise, missing=self.missing
-        )
-        return self.inputs
+        inputs = Inputs(self._inputs_like, self.shape, dtype)
+        if self.missing and inputs.extractor != "none":
+            raise BadSetting(f"missing (True) needs vectors, but x has shape {self.shape}")
+        self._build(inputs.extractor)
+        self.inputs = inputs
+        return inputs
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         x = super()._checked(xs, ys)
-        if self.inputs is not None:
-            self.inputs.check(x, self.position)
+        if self.inputs is not None and x.ndim > 2 and (x.dtype == np.uint8) != self.inputs.image_bytes:
+            expected = "uint8" if self.inputs.image_bytes else "floats"
+            raise BadInput(f"example {self.position}: the image is {x.dtype}, but the first one was {expected}")
         return x
 
     def _state(self) -> dict[str, Any]:
@@ -147,6 +165,7 @@ class BlockLearner(OnlineLearner):
             return {"inputs": None}
         return {
             "inputs": self.inputs.state(),
+            "image_bytes": self.inputs.image_bytes,
             "done": self.done,
             "pending_x": np.concatenate(self._pending_x) if self._pending_x else None,
             "pending_slots": list(self._pending_slots),
@@ -154,9 +173,10 @@ class BlockLearner(OnlineLearner):
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
+        self.inputs, self.done, self._pending_x, self._pending_slots = None, 0, [], []
         if state["inputs"] is None:
             return
-        self._begin(bool(state["inputs"]["image_bytes"])).load_state(state["inputs"])
+        self._begin(np.dtype(np.uint8 if state["image_bytes"] else np.float32)).load_state(state["inputs"])
         self.done = int(state["done"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
         self._pending_slots = [int(slot) for slot in state["pending_slots"]]

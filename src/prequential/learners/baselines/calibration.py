@@ -49,12 +49,19 @@ class Calibration:
     def __init__(self, classes: int, *, samples: int, learn: bool, block: int, seed: int, memory: int = 10_000) -> None:
         if samples < 2 or samples % 2:
             raise BadSetting(f"samples ({samples}) must be an even number of at least 2")
-        self.classes, self.samples, self.learn, self.block, self.seed, self.memory = classes, samples, learn, block, seed, memory
+        self.classes, self.samples, self.learn, self.block, self.seed, self.memory = (
+            classes,
+            samples,
+            learn,
+            block,
+            seed,
+            memory,
+        )
         # outputs are near 0 or 1: this makes an output of 1 for one class mean a probability of about a half
         self.log_alpha = math.log(max(math.log(classes), 1.0))
         self.position = 0
-        self.gradient = 0.0  # over the block so far
-        self.squares = 1.0
+        self.gradient = self.block_squares = 0.0  # sums over the block so far
+        self.squares = 1.0  # over the past
 
     def predict(self, mean: Tensor, variance: Tensor) -> np.ndarray:
         """Log-probabilities (n, K), each as the next example. Changes nothing."""
@@ -73,22 +80,23 @@ class Calibration:
             surplus = outputs.gather(2, at)[:, :, 0] - (parts * outputs).sum(2)
             gradient = -(share * surplus).sum(1).double()
             self.gradient += float(gradient.sum())
-            self.squares = self.squares * (1 - 1 / self.memory) ** len(mean) + float((gradient**2).sum())
+            self.block_squares += float((gradient**2).sum())
             if self.position % self.block == 0:
+                self.squares = self.squares * (1 - 1 / self.memory) ** self.block + self.block_squares
                 step = max(-0.5, min(0.5, -self.gradient / (self.squares + 1)))
                 self.log_alpha = max(-5.0, min(10.0, self.log_alpha + step))
-                self.gradient = 0.0
+                self.gradient = self.block_squares = 0.0
         return log_p.numpy()
 
     def macs_per_example(self) -> float:
         return 2.0 * self.samples * self.classes
 
     def state(self) -> dict[str, Any]:
-        numbers = np.array([self.log_alpha, self.gradient, self.squares])
+        numbers = np.array([self.log_alpha, self.gradient, self.block_squares, self.squares])
         return {"numbers": numbers, "position": self.position}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.log_alpha, self.gradient, self.squares = (float(number) for number in state["numbers"])
+        self.log_alpha, self.gradient, self.block_squares, self.squares = map(float, state["numbers"])
         self.position = int(state["position"])
 
     def _noise(self, start: int, n: int) -> Tensor:

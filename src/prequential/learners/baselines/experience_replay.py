@@ -101,22 +101,23 @@ class ExperienceReplay(BlockLearner):
             classes, block=batch, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
             missing=missing, seed=seed,
         )  # fmt: skip
-        for name, value, low in (("rate", rate, 0), ("momentum", momentum, 0), ("weight_decay", weight_decay, 0), ("period", period, 1)):
+        for name, value, low in (
+            ("rate", rate, 0),
+            ("momentum", momentum, 0),
+            ("weight_decay", weight_decay, 0),
+            ("period", period, 1),
+        ):
             if not value >= low:
                 raise BadSetting(f"{name} ({value}) must be at least {low}")
-        self._own = {
+        self._own: dict[str, Any] = {
             "batch": batch, "buffer": buffer, "rate": rate, "momentum": momentum, "weight_decay": weight_decay,
             "polrs": polrs, "adrep": adrep, "buffer_limit": buffer_limit, "period": period,
         }  # fmt: skip
         self.polrs, self.adrep, self.period = polrs, adrep, period
-        self.rate, self.momentum, self.weight_decay = rate, momentum, weight_decay
+        self.momentum, self.weight_decay = momentum, weight_decay
         self.buffer_limit = 8 * buffer if buffer_limit is None else buffer_limit
         self.buffer = FIFOBuffer(buffer)
         self.copies: list[Network] = []
-        self.velocity: list[list[Tensor]] = []
-        self.steps = 0
-        self.right = np.zeros(len(FACTORS), dtype=np.int64)  # next-batch hits of each copy since the last selection
-        self.fit = np.zeros(4, dtype=np.int64)  # since then: hits and examples, replayed and new, of the reported copy
 
     def config(self) -> dict[str, Any]:
         return {**self._block_config(), **self._own}
@@ -125,10 +126,14 @@ class ExperienceReplay(BlockLearner):
         """One forward pass to predict; forward and backward (twice a forward) for a new and a replayed example."""
         return (1 + 6 * len(self.copies)) * self.copies[0].macs() if self.copies else None
 
-    def _build(self, shape: tuple[int, ...]) -> Network:
-        self.copies = [self.make_network(shape) for _ in range(len(FACTORS) if self.polrs else 1)]
+    def _build(self, extractor: str) -> None:
+        self.copies = [self.make_network(extractor) for _ in range(len(FACTORS) if self.polrs else 1)]
         self._forget_momentum()
-        return self.copies[0]
+        self.buffer = FIFOBuffer(self._own["buffer"])
+        self.rate = float(self._own["rate"])
+        self.steps = 0
+        self.right = np.zeros(len(FACTORS), dtype=np.int64)  # next-batch hits of each copy since the last selection
+        self.fit = np.zeros(4, dtype=np.int64)  # since then: hits and examples, replayed and new, of the reported copy
 
     @property
     def _reported(self) -> int:
@@ -141,12 +146,11 @@ class ExperienceReplay(BlockLearner):
         return torch.log_softmax(self.copies[self._reported].eval()(x), dim=1)
 
     def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        assert self.inputs is not None
-        parts = [(self.inputs.past(x), torch.from_numpy(slots).to(self.device))]
+        parts = [(self._past(x), torch.from_numpy(slots).to(self.device))]
         if len(self.buffer):
             random = np.random.default_rng([self.seed, self.steps])
             old_x, old_slots = self.buffer.draw(random, len(slots))
-            parts.append((self.inputs.past(old_x), torch.from_numpy(old_slots).to(self.device)))
+            parts.append((self._past(old_x), torch.from_numpy(old_slots).to(self.device)))
         reported = self._reported
         for i, network in enumerate(self.copies):
             hits = self._step(network, self.velocity[i], self.rate * (FACTORS[i] if self.polrs else 1.0), parts)
@@ -158,7 +162,9 @@ class ExperienceReplay(BlockLearner):
         if self.steps % self.period == 0:
             self._select()
 
-    def _step(self, network: Network, velocity: list[Tensor], rate: float, parts: list[tuple[Tensor, Tensor]]) -> list[int]:
+    def _step(
+        self, network: Network, velocity: list[Tensor], rate: float, parts: list[tuple[Tensor, Tensor]]
+    ) -> list[int]:
         """One step on the mean loss of the batches; how many of each were right before it."""
         network.training_pass(self.seed + 1_000_003 * self.steps)
         logits = [network(x) for x, _ in parts]

@@ -87,7 +87,7 @@ class Kalman(OnlineLearner):
         check_kalman(block=block, gamma=gamma, drift_rate=drift_rate, noise=noise, prior=prior, precision=precision)
         if missing and not standardise:
             raise BadSetting("missing (True) needs standardise (False) to be True: the mean takes the place of NaN")
-        self._config = {
+        self._config: dict[str, Any] = {
             "block": block, "gamma": gamma, "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples,
             "calibrate": calibrate, "standardise": standardise, "precision": precision, "missing": missing, "seed": seed,
         }  # fmt: skip
@@ -162,7 +162,9 @@ class Kalman(OnlineLearner):
         self.calibration.load_state(state["calibration"])
 
 
-def check_kalman(*, block: int, gamma: float, drift_rate: float, noise: float | None, prior: float | None, precision: str) -> None:
+def check_kalman(
+    *, block: int, gamma: float, drift_rate: float, noise: float | None, prior: float | None, precision: str
+) -> None:
     """Raises the sentence a user needs if a setting of the filter is out of range."""
     if block < 1:
         raise BadSetting(f"block ({block}) must be at least 1")

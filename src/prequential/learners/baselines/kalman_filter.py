@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from prequential.errors import BadSetting
+
 PANEL = 512  # rows of the covariance that are updated at once
 
 
@@ -72,6 +74,10 @@ class KalmanFilter:
         self.delta = abs(2 * math.log(gamma)) if gamma > 0 else math.inf
         self.mean = torch.zeros(features, classes, dtype=dtype)
         self.covariance = prior * torch.eye(features, dtype=dtype)
+        self.phi: Tensor  # the examples of the block so far, (r, m)
+        self.rotated: Tensor  # Phi A, with A before the drift, (r, m)
+        self.white: Tensor  # whitened residuals E, (r, K)
+        self.factor: Tensor  # Cholesky factor L, (r, r)
         self._clear()
 
     @property
@@ -96,7 +102,12 @@ class KalmanFilter:
         side = self._solve(cross)  # (r, n)
         gram = self._between(phi, rotated, phi) - side.T @ side  # (n, n)
         gram.diagonal().copy_(own - (side * side).sum(0) + self.noise)
-        corner = torch.linalg.cholesky(gram)  # (n, n)
+        corner, failed = torch.linalg.cholesky_ex(gram)  # (n, n)
+        if failed:
+            raise BadSetting(
+                f"the covariance is no longer positive definite in {str(phi.dtype).removeprefix('torch.')}; "
+                "expected float64, standardised features and a noise that is not tiny beside the prior"
+            )
         mean = mean + side.T @ self.white
         white = torch.linalg.solve_triangular(corner, y - mean, upper=False)
         mean = mean + corner.tril(-1) @ white  # strictly lower: no row sees its own label
@@ -128,10 +139,10 @@ class KalmanFilter:
     def _clear(self) -> None:
         m, K = self.mean.shape
         dtype = self.mean.dtype
-        self.phi = torch.zeros(0, m, dtype=dtype)  # the examples of the block so far
-        self.rotated = torch.zeros(0, m, dtype=dtype)  # Phi A, with A before the drift
-        self.white = torch.zeros(0, K, dtype=dtype)  # whitened residuals E
-        self.factor = torch.zeros(0, 0, dtype=dtype)  # Cholesky factor L
+        self.phi = torch.zeros(0, m, dtype=dtype)
+        self.rotated = torch.zeros(0, m, dtype=dtype)
+        self.white = torch.zeros(0, K, dtype=dtype)
+        self.factor = torch.zeros(0, 0, dtype=dtype)
 
     def _against_pending(self, phi: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """phi M- (n, K), phi A (n, m), phi's covariance with the block's examples (r, n) and with itself (n,)."""
@@ -155,7 +166,9 @@ class KalmanFilter:
         gain = torch.linalg.solve_triangular(self.factor, gain, upper=False)  # (B, m), W = L^-1 Phi A-
         delta = self.delta
         if self.drift_rate:
-            gradient = drift_gradient(self.phi, self.rotated, self.white, self.factor, self.mean, self.gamma, self.prior)
+            gradient = drift_gradient(
+                self.phi, self.rotated, self.white, self.factor, self.mean, self.gamma, self.prior
+            )
             delta = max(0.0, delta + self.drift_rate * gradient / (self.block * self.mean.shape[1]))
         self.mean = torch.addmm(self.mean, gain.T, self.white, beta=self.gamma)
         self._shrink(gain, g2)

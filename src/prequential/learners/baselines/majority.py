@@ -53,7 +53,9 @@ class Majority(OnlineLearner):
         if window < 1:
             raise BadSetting(f"window ({window}) must be at least 1")
         if not smoothing > 0:
-            raise BadSetting(f"smoothing ({smoothing}) must be above 0: otherwise an unseen label costs infinitely much")
+            raise BadSetting(
+                f"smoothing ({smoothing}) must be above 0: otherwise an unseen label costs infinitely much"
+            )
         self.window, self.smoothing, self.seed = window, smoothing, seed
         self.recent = np.full(window, -1, dtype=np.int64)  # a ring; -1 is empty
         self.next = 0  # where the next label goes
@@ -73,7 +75,8 @@ class Majority(OnlineLearner):
 
     def _log_proba(self, counts: np.ndarray) -> np.ndarray:
         p = counts + self.smoothing / self.labels.capacity
-        return np.log(p / p.sum(-1, keepdims=True))
+        log_p: np.ndarray = np.log(p / p.sum(-1, keepdims=True))
+        return log_p
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
         return self._log_proba(self.counts[None]).repeat(len(x), axis=0)

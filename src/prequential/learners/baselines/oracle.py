@@ -64,7 +64,9 @@ class Oracle:
 
     def accuracy(self) -> dict[int, float]:
         """The share of labels that were among the last W, for each window W."""
-        return {window: float(hits) / max(self.position, 1) for window, hits in zip(self.windows, self.hits, strict=True)}
+        return {
+            window: float(hits) / max(self.position, 1) for window, hits in zip(self.windows, self.hits, strict=True)
+        }
 
     def state(self) -> dict[str, Any]:
         """Everything to go on from here."""
@@ -83,7 +85,9 @@ class Oracle:
         self._last = {decode(code): int(t) for code, t in zip(state["labels"], state["seen"], strict=True)}
 
 
-def oracle_accuracy(stream: Stream, windows: Sequence[int] = (1, 10, 100, 1000), *, batch: int = 4096) -> dict[int, float]:
+def oracle_accuracy(
+    stream: Stream, windows: Sequence[int] = (1, 10, 100, 1000), *, batch: int = 4096
+) -> dict[int, float]:
     """The accuracy of the oracle on a stream, for each window; one pass.
 
     Examples

@@ -39,7 +39,9 @@ class Rebuilt(Remembering):
     ) -> None:
         super().__init__(classes, missing=missing)
         if not 0 < smoothing < 1:
-            raise BadSetting(f"smoothing ({smoothing}) must be above 0 and below 1: otherwise a label can cost infinitely much")
+            raise BadSetting(
+                f"smoothing ({smoothing}) must be above 0 and below 1: otherwise a label can cost infinitely much"
+            )
         if batch < 1:
             raise BadSetting(f"batch ({batch}) must be at least 1")
         self.path, self.settings, self.smoothing = model, dict(settings or {}), smoothing

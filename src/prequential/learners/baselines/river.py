@@ -49,7 +49,7 @@ class RiverLearner(Rebuilt):
     >>> learner = RiverLearner(2, model="naive_bayes.GaussianNB")
     >>> charges = learner.observe(x, y)
     >>> print(f"{charges.correct.mean():.2f}")
-    0.95
+    0.97
     """
 
     def __init__(

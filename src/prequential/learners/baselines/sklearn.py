@@ -89,11 +89,12 @@ class SklearnLearner(Rebuilt):
     def _proba(self, x: np.ndarray) -> np.ndarray:
         p = np.zeros((len(x), self.labels.capacity))
         slots = np.asarray(self.model.classes_, dtype=np.int64)
-        if hasattr(self.model, "predict_proba"):
-            with np.errstate(all="ignore"):  # logarithms of 0 for labels not met yet; the smoothing takes care of them
+        with np.errstate(all="ignore"):  # logarithms of 0 for labels not met yet; the smoothing takes care of them
+            at = np.arange(len(x)), np.asarray(self.model.predict(x), dtype=np.int64)
+            if hasattr(self.model, "predict_proba"):
                 p[:, slots] = self.model.predict_proba(x)
-        else:
-            p[np.arange(len(x)), np.asarray(self.model.predict(x), dtype=np.int64)] = 1.0
+        # probabilities that round to the same number, or none at all: the prediction stays the model's own
+        p[at] = np.where(p.max(1) > 0, np.fmax(p[at], p.max(1) * (1 + 1e-9)), 1.0)
         return p
 
     def _teach(self, x: np.ndarray, slots: np.ndarray) -> None:

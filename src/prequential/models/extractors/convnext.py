@@ -53,7 +53,9 @@ class ConvNeXt(nn.Module):
     skip_gain
         What the blocks' outputs are multiplied by at the beginning; a learned number per channel from then on.
         ConvNeXt itself starts at 1e-6, which switches the blocks off until hundreds of steps have raised it; a
-        learner that is charged from the first example cannot wait, and the small initial weights keep 1 stable.
+        learner that is charged from the first example should not wait. On the first 2,560 to 12,000 images of a
+        20-class CIFAR-100 stream (one run each), 0.1 lost less than 1e-6 three times out of three; 1 lost still less
+        with "atto" and more with "tiny".
 
     Examples
     --------
@@ -64,7 +66,7 @@ class ConvNeXt(nn.Module):
 
     dropout: float = 0.0
 
-    def __init__(self, channels_in: int, height: int, width: int, size: str = "tiny", skip_gain: float = 1.0) -> None:
+    def __init__(self, channels_in: int, height: int, width: int, size: str = "tiny", skip_gain: float = 0.1) -> None:
         super().__init__()
         if size not in SIZES:
             raise BadSetting(f"ConvNeXt: size is {size!r}, expected one of {', '.join(SIZES)}")

@@ -1,0 +1,45 @@
+"""Memory over a long live stream: after 1,000,000 examples of 64 features against after 100,000.
+
+    python benchmarks/memory.py
+
+The learner is fed as a user would feed it, so its examples go to a journal on disk. A few minutes on two cores.
+Expected: within 5 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+from prequential.learners.transformer import Learner
+
+
+def resident() -> float:
+    """Resident memory of this process, in MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("this system does not tell the memory of a process in /proc/self/status")
+
+
+def main(examples: int) -> None:
+    learner = Learner(10, width=32, heads=2, depth=2, window=128, chunk=500, streams=2)
+    random = np.random.default_rng(0)
+    early, begun = 0.0, time.perf_counter()
+    while learner.position < examples:
+        x = random.normal(size=(500, 64))
+        learner.observe(x, (np.abs(x[:, 0]) * 4).astype(int).clip(0, 9).tolist())
+        if learner.position == examples // 10:
+            early = resident()
+            print(f"after {learner.position:>9,} examples: {early:.1f} MB", flush=True)
+    late, seconds = resident(), time.perf_counter() - begun
+    print(f"after {learner.position:>9,} examples: {late:.1f} MB, ratio {late / early:.3f} ({learner.position / seconds:,.0f} examples/s)")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=1_000_000)
+    main(parser.parse_args().examples)

@@ -1,0 +1,6 @@
+"""Features of frozen pretrained networks, extracted once and kept on disk."""
+
+from prequential.features.extract import extract
+from prequential.features.networks import Network, load_network
+
+__all__ = ["Network", "extract", "load_network"]

@@ -1,0 +1,282 @@
+"""Frozen pretrained networks by name: from Hugging Face, from timm where it runs, or from a local folder."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import re
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from prequential.errors import BadInput, BadSetting, MissingExtra
+
+NAMES = {  # short names of the networks in the paper and their kin; any other name on the hub works too
+    "resnet50": "microsoft/resnet-50",
+    "mae-vit-b": "facebook/vit-mae-base",
+    "mae-vit-l": "facebook/vit-mae-large",
+    "mae-vit-h": "facebook/vit-mae-huge",
+    "dinov2-s": "facebook/dinov2-small",
+    "dinov2-b": "facebook/dinov2-base",
+    "dinov2-l": "facebook/dinov2-large",
+    "dinov2-g": "facebook/dinov2-giant",
+}
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard deviation
+
+
+class Network:
+    """A frozen network: images in, one row of features for each out.
+
+    Images are scaled to `size` × `size`, to [0, 1], and standardised with `mean` and `std`.
+
+    Parameters
+    ----------
+    name
+        What it is called; kept with the features.
+    run
+        From standardised images (n, 3, size, size) to features (n, width).
+    width
+        How many features there are.
+    size
+        Height and width of the images it takes.
+    mean, std
+        Of the three channels.
+    checksum
+        SHA-256 of the weights; kept with the features.
+    device
+        Where `run` computes.
+
+    Examples
+    --------
+    >>> colour = Network("colour", lambda images: images.mean((2, 3)), width=3, size=8, mean=(0, 0, 0), std=(1, 1, 1))
+    >>> colour(np.full((1, 8, 8, 3), 255, np.uint8)).tolist()
+    [[1.0, 1.0, 1.0]]
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        width: int,
+        size: int,
+        mean: tuple[float, ...] = IMAGENET[0],
+        std: tuple[float, ...] = IMAGENET[1],
+        checksum: str = "",
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.name, self.run, self.width, self.size, self.checksum = name, run, width, size, checksum
+        self.mean, self.std = (torch.tensor(three, device=device).view(1, 3, 1, 1) for three in (mean, std))
+        self.device = torch.device(device)
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        """Features (n, width) float32 of images (n, height, width[, 3]) uint8."""
+        if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
+            raise BadInput(f"images are {images.dtype} {images.shape}, expected uint8 (n, height, width, 3)")
+        if images.ndim == 3:
+            images = np.repeat(images[..., None], 3, axis=3)
+        with torch.inference_mode():
+            x = torch.as_tensor(np.ascontiguousarray(images)).to(self.device).permute(0, 3, 1, 2).float() / 255
+            if x.shape[2:] != (self.size, self.size):
+                x = F.interpolate(x, (self.size, self.size), mode="bicubic", antialias=True).clamp(0, 1)
+            features = self.run((x - self.mean) / self.std)  # (n, width)
+        if features.shape != (len(images), self.width):
+            raise BadInput(f"{self.name} gave {tuple(features.shape)}, expected {(len(images), self.width)}")
+        rows: np.ndarray = features.float().cpu().numpy()
+        return rows
+
+
+def load_network(
+    name: str | Path,
+    *,
+    pooling: str = "auto",
+    size: int | None = None,
+    device: str | torch.device = "cpu",
+    revision: str | None = None,
+) -> Network:
+    """The frozen network of this name.
+
+    Parameters
+    ----------
+    name
+        resnet50, mae-vit-b, mae-vit-l, dinov2-b and the like, any vision model on the Hugging Face hub as owner/name,
+        timm:NAME where timm runs, or a local folder with config.json and model.safetensors.
+    pooling
+        How a transformer's tokens become one row: "cls" takes the class token, "mean" the mean of the patches. "auto" is
+        the mean for MAE, whose class token was not trained for anything, the class token for the others. Convolutional
+        networks have their own global average.
+    size
+        Height and width of the images it gets; by default what it was trained with.
+    device
+        Where it computes.
+    revision
+        A commit of the hub's repository, to be sure of the very same weights later.
+    """
+    if pooling not in ("auto", "cls", "mean"):
+        raise BadSetting(f"pooling is {pooling!r}, expected 'auto', 'cls' or 'mean'")
+    if str(name).startswith("timm:"):
+        return _from_timm(str(name), size, device)
+    try:
+        from transformers import AutoModel
+    except ImportError:
+        raise MissingExtra(f"the network {name}", "features") from None
+    folder = _folder(name, revision)
+    checksum = _check_weights(folder, str(name))
+    try:
+        model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"the network in {folder} cannot be loaded: {error}") from None
+    model.eval().requires_grad_(False).to(device)
+    kind = model.config.model_type
+    shown = _json(folder / "preprocessor_config.json")
+    size = size or _input_size(shown, model.config)
+    run, width = _tokens_to_row(model, kind, pooling, size)
+    mean, std = (
+        tuple(shown.get(key, default)) for key, default in zip(("image_mean", "image_std"), IMAGENET, strict=True)
+    )
+    label = str(name) if pooling == "auto" else f"{name}, {pooling}"
+    return Network(label, run, width=width, size=size, mean=mean, std=std, checksum=checksum, device=device)
+
+
+def _tokens_to_row(
+    model: Any, kind: str, pooling: str, size: int
+) -> tuple[Callable[[torch.Tensor], torch.Tensor], int]:
+    """What turns standardised images into rows, and how wide they are."""
+    config = model.config
+    if hasattr(config, "hidden_sizes"):  # convolutional: the average over the last feature map
+        return lambda x: model(x).pooler_output.flatten(1), int(config.hidden_sizes[-1])
+    if not hasattr(config, "patch_size"):
+        raise BadInput(
+            f"{config.model_type} is not a network that this can take features from; expected a vision model"
+        )
+    options: dict[str, Any] = {}
+    if size != config.image_size and kind != "dinov2":  # which fits its position code to any size by itself
+        options["interpolate_pos_encoding"] = True
+    if kind == "vit_mae":
+        config.mask_ratio = 0.0  # all patches are seen
+        patches = (size // config.patch_size) ** 2
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        if (
+            kind == "vit_mae"
+        ):  # it sorts the patches by noise, at random unless told: the rising noise keeps their order
+            options["noise"] = torch.arange(patches, device=x.device).float().expand(len(x), -1)
+        tokens: torch.Tensor = model(x, **options).last_hidden_state  # (n, 1 + patches, width)
+        if pooling == "mean" or (pooling == "auto" and kind == "vit_mae"):
+            return tokens[:, 1:].mean(1)
+        return tokens[:, 0]
+
+    return run, int(config.hidden_size)
+
+
+def _input_size(shown: dict[str, Any], config: Any) -> int:
+    """The height and width that the network was trained with, from what its folder says."""
+    for found in (shown.get("crop_size") if shown.get("do_center_crop") else None, shown.get("size")):
+        if isinstance(found, int):
+            return found
+        if isinstance(found, dict):
+            return int(found.get("height") or found["shortest_edge"])
+    size = getattr(config, "image_size", None) or 224
+    return int(size if isinstance(size, int) else size[0])
+
+
+def _folder(name: str | Path, revision: str | None) -> Path:
+    """The local folder with the network's configuration and weights, fetched from the hub if it is not there yet."""
+    if Path(name).is_dir():
+        return Path(name)
+    repository = NAMES.get(str(name), str(name))
+    if "/" not in repository:
+        raise BadInput(
+            f"{name!r} is no network; expected {', '.join(NAMES)}, owner/name on the hub, timm:NAME or a folder"
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import ENDPOINT
+
+    def fetch(local: bool) -> Path:
+        patterns = ["*.json", "*.safetensors"]
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns, local_files_only=local))
+
+    with suppress(OSError, ValueError):  # not fetched yet
+        folder = fetch(local=True)
+        if any(folder.glob("*.safetensors")):
+            return folder
+    reason = _no_network(ENDPOINT)
+    if not reason:
+        try:
+            return fetch(local=False)
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+    raise BadInput(
+        f"the weights of {repository} are not on this machine and cannot be fetched ({reason}); "
+        "fetch them where there is a network and give their folder"
+    )
+
+
+def _no_network(endpoint: str) -> str:
+    """Why the hub cannot be reached, found out in seconds where the hub's own client would try for half a minute."""
+    if urllib.request.getproxies():
+        return ""  # a proxy answers for all names; let the client find out
+    place = urllib.parse.urlsplit(endpoint)
+    try:
+        socket.create_connection((place.hostname or "", place.port or 443), timeout=10).close()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _check_weights(folder: Path, name: str) -> str:
+    """SHA-256 of the weights; the hub's cache names a file after its own, with which it is compared."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise BadInput(
+            f"{name} has no .safetensors weights in {folder}; pickled weights are not read, as they could run code"
+        )
+    total = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        promised = path.resolve().name
+        if re.fullmatch("[0-9a-f]{64}", promised) and found != promised:
+            raise BadInput(f"{path} has checksum {found[:12]}…, expected {promised[:12]}…; delete it to fetch it again")
+        total.update(found.encode())
+    return found if len(files) == 1 else total.hexdigest()
+
+
+def _from_timm(name: str, size: int | None, device: str | torch.device) -> Network:
+    try:
+        timm: Any = importlib.import_module("timm")
+    except (ImportError, RuntimeError):  # it needs torchvision, which fails to load beside some builds of torch
+        raise MissingExtra(f"the network {name}", "timm") from None
+    try:
+        model = timm.create_model(name.removeprefix("timm:"), pretrained=True, num_classes=0)
+    except (OSError, RuntimeError) as error:
+        raise BadInput(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from None
+    model.eval().requires_grad_(False).to(device)
+    told = timm.data.resolve_model_data_config(model)
+    digest = hashlib.sha256()
+    for key, value in sorted(model.state_dict().items()):
+        digest.update(key.encode() + value.cpu().numpy().tobytes())
+    return Network(
+        name,
+        model,
+        width=int(model.num_features),
+        size=size or int(told["input_size"][-1]),
+        mean=told["mean"],
+        std=told["std"],
+        checksum=digest.hexdigest(),
+        device=device,
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return found

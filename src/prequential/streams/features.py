@@ -1,0 +1,389 @@
+"""Features extracted beforehand: a folder of .npy shards with a manifest, read through memory maps.
+
+    manifest.json   what is there, of which source and network, how many images were skipped, a checksum per shard
+    x-00000.npy     (rows, width) float16 or float32
+    y-00000.npy     (rows,) int32 labels, or their numbers in the manifest's list when they are not whole numbers
+
+A folder is opened by reading the manifest alone. `FeatureWriter` makes one and goes on after any interruption.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from prequential.checkpoint import sync_directory, write_atomically
+from prequential.errors import BadInput, BadSetting
+from prequential.labels import decode, encode
+from prequential.streams.stream import Chunk, Stream
+
+FORMAT = "prequential-features-1"
+
+
+class FeatureStream(Stream):
+    """The features and labels in a folder written by `FeatureWriter` or `prequential features`.
+
+    A read maps its rows, copies them and lets go of the map, so no number of examples or readers fills the memory.
+
+    Parameters
+    ----------
+    directory
+        The folder with manifest.json in it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> directory = tempfile.mkdtemp()
+    >>> with FeatureWriter(directory, width=2) as writer:
+    ...     writer.append(np.array([[0.5, 1.0], [2.0, 4.0]]), [7, 7])
+    >>> stream = FeatureStream(directory)
+    >>> len(stream), stream.read(1, 2).x.tolist(), stream.read(1, 2).y
+    (2, [[2.0, 4.0]], [7])
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.manifest = _read_manifest(self.directory)
+        if not self.manifest["complete"]:
+            raise BadInput(
+                f"{self.directory} is not finished: {self.manifest['position']} examples of its source were handled; "
+                "start the same extraction again and it goes on from there"
+            )
+        self.dtype = np.dtype(self.manifest["dtype"])
+        self.width = int(self.manifest["width"])
+        self._shards: list[dict[str, Any]] = self.manifest["shards"]
+        self._starts = np.cumsum([0] + [int(shard["rows"]) for shard in self._shards])
+        if int(self._starts[-1]) != self.manifest["rows"]:
+            raise BadInput(
+                f"{self.directory}: the shards have {self._starts[-1]} rows, expected {self.manifest['rows']}"
+            )
+        self._labels = None if self.manifest["labels"] is None else [decode(code) for code in self.manifest["labels"]]
+        given = self.manifest["classes"]
+        self.classes = [decode(code) for code in given] if isinstance(given, list) else given or self._labels
+        self._offsets: dict[str, int] = {}  # where the numbers begin in the shards looked at so far
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def fingerprint(self) -> str:
+        """A hash of the manifest, whose checksums tell the shards; `verify` compares them with the files."""
+        known = {name: self.manifest[name] for name in ("rows", "width", "dtype", "labels", "shards")}
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:32]
+
+    def verify(self) -> None:
+        """Reads every shard and compares it with its checksum; takes as long as reading the disk does."""
+        for shard in self._shards:
+            for kind in ("x", "y"):
+                found = _checksum(self.directory / shard[kind])
+                if found != shard[f"{kind}_sha256"]:
+                    raise BadInput(
+                        f"{shard[kind]} has checksum {found[:12]}…, expected {shard[f'{kind}_sha256'][:12]}…"
+                    )
+
+    def _read(self, start: int, stop: int) -> Chunk:
+        xs, ys = [], []
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        last = int(np.searchsorted(self._starts, stop, side="left")) - 1
+        for i in range(first, last + 1):
+            begin = int(self._starts[i])
+            low, high = max(start - begin, 0), min(stop, int(self._starts[i + 1])) - begin
+            rows = int(self._shards[i]["rows"])
+            xs.append(self._part(self._shards[i]["x"], self.dtype, (rows, self.width), low, high))
+            ys.append(self._part(self._shards[i]["y"], np.dtype(np.int32), (rows,), low, high))
+        x, y = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in (xs, ys))
+        numbers: list[int] = y.tolist()
+        return Chunk(x, numbers if self._labels is None else [self._labels[number] for number in numbers])
+
+    def _part(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], low: int, high: int) -> np.ndarray:
+        """A copy of rows low..high-1 of a shard."""
+        path = self.directory / name
+        row = dtype.itemsize * int(np.prod(shape[1:]))
+        if name not in self._offsets:
+            self._offsets[name] = _check_shard(path, dtype, shape)
+        mapped = np.memmap(path, np.uint8, "r", self._offsets[name] + low * row, (high - low) * row)
+        return np.array(mapped).view(dtype).reshape(high - low, *shape[1:])
+
+
+class FeatureWriter:
+    """Writes a folder of features piece by piece; after an interruption, even a power cut, it goes on from `position`.
+
+    However often it was interrupted, the finished files are the same to the last bit, provided the same pieces are
+    appended. What was appended since the last `commit` or closed shard is forgotten by an interruption.
+
+    Parameters
+    ----------
+    directory
+        The folder; made if it is not there, gone on with if it holds an unfinished store of the same settings.
+    width
+        How many features a row has.
+    dtype
+        "float16" or "float32".
+    rows_per_shard
+        A shard is closed with the piece that gives it this many rows.
+    classes
+        How many labels there can be, or which, where that is known.
+    about
+        What the features are of: source, network and the like, as JSON values. Another one is refused on going on.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        width: int,
+        dtype: str = "float16",
+        rows_per_shard: int = 65536,
+        classes: int | Sequence[Hashable] | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        if dtype not in ("float16", "float32"):
+            raise BadSetting(f"dtype is {dtype!r}, expected 'float16' or 'float32'")
+        if width < 1 or rows_per_shard < 1:
+            raise BadSetting(f"width ({width}) and rows_per_shard ({rows_per_shard}) must be at least 1")
+        self.directory = Path(directory)
+        settings: dict[str, Any] = {
+            "format": FORMAT,
+            "width": width,
+            "dtype": dtype,
+            "rows_per_shard": rows_per_shard,
+            "classes": classes if isinstance(classes, int | None) else [encode(label) for label in classes],
+            "about": about or {},
+        }
+        progress: dict[str, Any] = {"rows": 0, "position": 0, "skipped": 0, "part": 0, "labels": None, "shards": []}
+        self.manifest: dict[str, Any] = {**settings, **progress, "complete": False}
+        if (self.directory / "manifest.json").exists():
+            self.manifest = _read_manifest(self.directory)
+            begun = {**self.manifest, **self.manifest["about"]}
+            for name, value in {**settings, **settings["about"]}.items():
+                if name != "about" and begun.get(name) != value:
+                    raise BadSetting(f"{self.directory} was begun with {name} {begun.get(name)!r}, not {value!r}")
+        else:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        self._known = {decode(code): i for i, code in enumerate(self.manifest["labels"] or [])}
+        self._parts: tuple[BinaryIO, BinaryIO] | None = None
+        if self.manifest["complete"]:
+            self._remove_parts()
+        else:
+            self._open_parts()
+
+    @property
+    def position(self) -> int:
+        """How many examples of the source have been handled, for going on."""
+        return int(self.manifest["position"])
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.manifest["complete"])
+
+    def append(self, x: np.ndarray, y: Sequence[Hashable], *, skipped: int = 0) -> None:
+        """Adds rows and their labels, and counts examples of the source that gave no row."""
+        if self._parts is None:
+            raise BadInput(f"{self.directory} is finished with {self.manifest['rows']} rows; nothing can be added")
+        x = np.asarray(x)
+        if len(y):
+            self._write(x, y)
+        self.manifest["position"] += len(y) + skipped
+        self.manifest["skipped"] += skipped
+        if self.manifest["part"] >= self.manifest["rows_per_shard"]:
+            self._close_shard()
+
+    def _write(self, x: np.ndarray, y: Sequence[Hashable]) -> None:
+        assert self._parts is not None
+        width, dtype = self.manifest["width"], np.dtype(self.manifest["dtype"])
+        first = self.manifest["rows"] + self.manifest["part"]
+        if x.shape != (len(y), width):
+            raise BadInput(f"row {first}: the features have shape {x.shape}, expected {(len(y), width)}")
+        with np.errstate(over="ignore"):
+            stored = np.ascontiguousarray(x, dtype)
+        bad = np.argwhere(~np.isfinite(stored))
+        if len(bad):
+            row, column = (int(i) for i in bad[0])
+            raise BadInput(f"row {first + row}: feature {column} is {x[row, column]}, expected a finite {dtype} number")
+        numbers = self._numbers(y, first)
+        for file, array in zip(self._parts, (stored, numbers), strict=True):
+            file.write(array.data)
+        self.manifest["part"] += len(y)
+
+    def _numbers(self, y: Sequence[Hashable], first: int) -> np.ndarray:
+        """The labels as int32: themselves when they are whole numbers, else their places in the list of labels."""
+        whole = all(isinstance(label, (int, np.integer)) and not isinstance(label, bool) for label in y)
+        if first == 0 and not whole:
+            self.manifest["labels"] = []
+        if self.manifest["labels"] is None:
+            for i, label in enumerate(y):
+                if not (whole and -(2**31) <= int(label) < 2**31):  # type: ignore[call-overload]
+                    raise BadInput(
+                        f"row {first + i}: label is {label!r}, expected a whole number of 32 bits like those before"
+                    )
+            return np.asarray(y, np.int32)
+        for label in y:
+            if label not in self._known:
+                self.manifest["labels"].append(encode(label))
+                self._known[label] = len(self._known)
+        return np.array([self._known[label] for label in y], np.int32)
+
+    def commit(self) -> None:
+        """Makes everything appended so far survive an interruption."""
+        for file in self._parts or ():
+            file.flush()
+            os.fsync(file.fileno())
+        self._write_manifest()
+
+    def finish(self) -> None:
+        """Closes the last shard; the folder can be opened as a stream from now on."""
+        if self._parts is None:
+            return
+        if self.manifest["part"]:
+            self._close_shard()
+        if not self.manifest["rows"]:
+            raise BadInput(f"{self.directory} got no rows, and {self.manifest['skipped']} examples were skipped")
+        self.close()
+        self.manifest["complete"] = True
+        self._write_manifest()
+        self._remove_parts()
+
+    def close(self) -> None:
+        """Lets go of the files without finishing."""
+        for file in self._parts or ():
+            file.close()
+        self._parts = None
+
+    def __enter__(self) -> FeatureWriter:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            self.finish()
+        elif kind is KeyboardInterrupt:
+            self.commit()
+        self.close()
+
+    # The shard being written is two files of bare rows; the manifest says how many of them count.
+
+    def _part_path(self, kind: str) -> Path:
+        return self.directory / f"{kind}.part"
+
+    def _remove_parts(self) -> None:
+        for kind in ("x", "y"):
+            self._part_path(kind).unlink(missing_ok=True)
+
+    def _open_parts(self) -> None:
+        row = np.dtype(self.manifest["dtype"]).itemsize * self.manifest["width"]
+        files = []
+        for kind, size in (("x", row), ("y", 4)):
+            path = self._part_path(kind)
+            file = path.open("r+b" if path.exists() else "w+b")
+            files.append(file)
+            if not _lock(file):
+                raise BadInput(f"{self.directory} is being written by another process")
+            wanted = self.manifest["part"] * size
+            found = file.seek(0, os.SEEK_END)
+            if found < wanted:
+                raise BadInput(f"{path} has {found} bytes, expected at least {wanted}")
+            file.truncate(wanted)  # rows written after the last commit
+            file.seek(wanted)
+        self._parts = (files[0], files[1])
+        for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
+            path.unlink()
+        if self.manifest["part"] >= self.manifest["rows_per_shard"]:  # interrupted just before the shard was closed
+            self._close_shard()
+
+    def _close_shard(self) -> None:
+        """Turns the part files into a shard. Interrupted anywhere, the old manifest with the part files still holds."""
+        self.commit()
+        assert self._parts is not None
+        rows, number = self.manifest["part"], len(self.manifest["shards"])
+        shard: dict[str, Any] = {"rows": rows}
+        for kind, file in zip(("x", "y"), self._parts, strict=True):
+            dtype = np.dtype(self.manifest["dtype"] if kind == "x" else np.int32)
+            shape = (rows, self.manifest["width"]) if kind == "x" else (rows,)
+            shard[kind] = f"{kind}-{number:05d}.npy"
+            shard[f"{kind}_sha256"] = _write_shard(self.directory / shard[kind], file, dtype, shape)
+        sync_directory(self.directory)
+        self.manifest["shards"].append(shard)
+        self.manifest["rows"] += rows
+        self.manifest["part"] = 0
+        self._write_manifest()
+        for file in self._parts:
+            file.truncate(0)
+            file.seek(0)
+
+    def _write_manifest(self) -> None:
+        write_atomically(self.directory / "manifest.json", (json.dumps(self.manifest, indent=1) + "\n").encode())
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Whether the file is this process's alone until it is closed; where files cannot be locked, it is believed to be."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def _read_manifest(directory: Path) -> dict[str, Any]:
+    path = directory / "manifest.json"
+    if not path.is_file():
+        raise BadInput(
+            f"{path} does not exist; a folder of features has a manifest.json, x-00000.npy, y-00000.npy and so on"
+        )
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        found = manifest.get("format")
+    except (ValueError, AttributeError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from None
+    if found != FORMAT:
+        raise BadInput(f"{path} has format {found!r}, expected {FORMAT!r}")
+    return manifest
+
+
+def _write_shard(path: Path, rows: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """Writes bare rows as an .npy file under a temporary name, makes it durable, renames it. Its checksum."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    digest = hashlib.sha256()
+    rows.seek(0)
+    with temporary.open("w+b") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+        file.seek(0)
+        digest.update(file.read())
+        while piece := rows.read(1 << 22):
+            digest.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return digest.hexdigest()
+
+
+def _check_shard(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Where the numbers of a shard begin, after making sure that it is the array the manifest tells of."""
+    try:
+        with path.open("rb") as file:
+            np.lib.format.read_magic(file)
+            found_shape, fortran, found_dtype = np.lib.format.read_array_header_1_0(file)
+            offset, size = file.tell(), file.seek(0, os.SEEK_END)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from None
+    if (found_shape, found_dtype, fortran) != (shape, dtype, False):
+        raise BadInput(f"{path} is {found_dtype} {found_shape}, expected {dtype} {shape}")
+    expected = offset + dtype.itemsize * int(np.prod(shape))
+    if size != expected:
+        raise BadInput(f"{path} has {size} bytes, expected {expected}")
+    return offset
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,290 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from prequential.errors import BadInput, BadSetting, MissingExtra
+from prequential.features import Network, extract, load_network
+from prequential.streams.features import FeatureStream
+from prequential.streams.stream import Chunk, Stream
+
+
+class Images(Stream):
+    """Small random images; those whose number is in `bad` cannot be decoded."""
+
+    classes = 5
+
+    def __init__(self, n=50, seed=0):
+        rng = np.random.default_rng(seed)
+        self.x = rng.integers(0, 256, (n, 12, 12, 3), dtype=np.uint8)
+        self.seed = seed
+
+    def __len__(self):
+        return len(self.x)
+
+    def _read(self, start, stop):
+        return Chunk(self.x[start:stop], [i % 5 for i in range(start, stop)])
+
+    def fingerprint(self):
+        return f"images {self.seed} {len(self)}"
+
+
+class Damaged:
+    """A source of the same images where every seventh is bad."""
+
+    def __init__(self, n=50):
+        self.stream = Images(n)
+
+    def __len__(self):
+        return len(self.stream)
+
+    def attempt(self, start, stop):
+        chunk = self.stream.read(start, stop)
+        good = [i for i in range(len(chunk)) if (start + i) % 7]
+        return chunk.x[good], [chunk.y[i] for i in good], len(chunk) - len(good)
+
+    def fingerprint(self):
+        return "damaged"
+
+
+def colours(size=12):
+    """A network whose features are known: the mean of each channel."""
+    return Network("colours", lambda x: x.mean((2, 3)), width=3, size=size, mean=(0, 0, 0), std=(1, 1, 1))
+
+
+def test_features_of_all_images_in_order(tmp_path):
+    images, calls = Images(), []
+    stream = extract(images, colours(), tmp_path, batch=8, dtype="float32", progress=lambda *n: calls.append(n))
+    chunk = stream.read(0, 50)
+    assert np.allclose(chunk.x, images.x.mean((1, 2)) / 255, atol=1e-6)
+    assert chunk.y == [i % 5 for i in range(50)]
+    assert stream.classes == 5
+    assert calls[0] == (8, 50, 0)
+    assert calls[-1] == (50, 50, 0)
+    assert stream.manifest["about"]["network"] == "colours"
+    # started again, it does nothing
+    calls.clear()
+    assert extract(images, colours(), tmp_path, batch=8, dtype="float32").fingerprint() == stream.fingerprint()
+    assert calls == []
+
+
+def test_bad_images_are_skipped_and_counted(tmp_path):
+    source, calls = Damaged(), []
+    stream = extract(source, colours(), tmp_path, batch=8, dtype="float32", progress=lambda *n: calls.append(n))
+    good = [i for i in range(50) if i % 7]
+    assert len(stream) == len(good)
+    assert stream.manifest["skipped"] == 8
+    assert calls[-1] == (50, 50, 8)
+    assert np.allclose(stream.read(0, 50).x, source.stream.x[good].mean((1, 2)) / 255, atol=1e-6)
+    assert stream.read(0, 50).y == [i % 5 for i in good]
+
+
+def test_a_batch_of_bad_images_alone(tmp_path):
+    stream = extract(Damaged(15), colours(), tmp_path, batch=1)
+    assert len(stream) == 12
+    assert stream.manifest["skipped"] == 3
+
+
+def test_what_cannot_go_together_is_refused(tmp_path):
+    with pytest.raises(BadSetting, match=r"batch \(0\) must be at least 1"):
+        extract(Images(), colours(), tmp_path, batch=0)
+    extract(Images(), colours(), tmp_path)
+    with pytest.raises(BadSetting, match="was begun with source 'images 0 50', not 'images 1 50'"):
+        extract(Images(seed=1), colours(), tmp_path)
+    with pytest.raises(BadSetting, match="was begun with size 12, not 8"):
+        extract(Images(), colours(size=8), tmp_path)
+    with pytest.raises(BadInput, match=r"images are float64 \(1, 2, 2, 3\), expected uint8"):
+        colours()(np.zeros((1, 2, 2, 3)))
+    with pytest.raises(BadInput, match=r"odd gave \(1, 3\), expected \(1, 4\)"):
+        Network("odd", lambda x: x.mean((2, 3)), width=4, size=2)(np.zeros((1, 2, 2, 3), np.uint8))
+
+
+def slow_network():
+    weights = torch.randn(432, 16, generator=torch.Generator().manual_seed(0))
+
+    def run(x):
+        time.sleep(0.01)
+        return x.flatten(1) @ weights
+
+    return Network("random", run, width=16, size=12)
+
+
+def test_killed_and_started_again(tmp_path):
+    """A real process, killed and started again; the files come out as without the kill."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_extract import Damaged, extract, slow_network
+import prequential.features.extract as module
+module.SECONDS_BETWEEN_COMMITS = 0.0
+extract(Damaged(400), slow_network(), sys.argv[1], batch=8, rows_per_shard=50)
+"""
+    extract(Damaged(400), slow_network(), tmp_path / "whole", batch=8, rows_per_shard=50)
+    command = [sys.executable, "-c", code, str(tmp_path / "killed")]
+    with subprocess.Popen(command) as process:
+        while not (tmp_path / "killed" / "y-00000.npy").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with pytest.raises(BadInput, match="is not finished"):
+        FeatureStream(tmp_path / "killed")
+    subprocess.run(command, check=True, capture_output=True)
+    a, b = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("whole", "killed"))
+    assert a == b
+    assert len(FeatureStream(tmp_path / "killed")) == 342
+
+
+def test_interrupted_by_the_user_nothing_is_lost(tmp_path):
+    def stop(done, total, skipped):
+        if done == 24:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(Images(), colours(), tmp_path, batch=8, progress=stop)
+    seen = []
+    extract(Images(), colours(), tmp_path, batch=8, progress=lambda done, *rest: seen.append(done))
+    assert seen == [32, 40, 48, 50]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """Small random networks saved as the hub has them."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("weights")
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
+    mae = transformers.ViTMAEConfig(
+        **small,
+        intermediate_size=32,
+        decoder_hidden_size=8,
+        decoder_intermediate_size=8,
+        decoder_num_attention_heads=2,
+        decoder_num_hidden_layers=1,
+    )
+    transformers.ViTMAEForPreTraining(mae).save_pretrained(folder / "mae")
+    resnet = transformers.ResNetConfig(embedding_size=4, hidden_sizes=[4, 6, 8, 10], depths=[1, 1, 1, 1])
+    transformers.ResNetForImageClassification(resnet).save_pretrained(folder / "resnet")
+    transformers.Dinov2Model(transformers.Dinov2Config(**small)).save_pretrained(folder / "dino")
+    (folder / "dino" / "preprocessor_config.json").write_text(
+        '{"crop_size": {"height": 20, "width": 20}, "do_center_crop": true, "size": {"shortest_edge": 24}, "image_mean": [0.5, 0.5, 0.5]}'
+    )
+    return folder
+
+
+def test_mae_sees_all_patches_in_order(weights, tmp_path):
+    net = load_network(weights / "mae")
+    assert (net.width, net.size) == (16, 16)
+    x = Images(6).x
+    state = torch.get_rng_state()
+    a, b = net(x), net(x)
+    assert (a == b).all()  # nothing is drawn at random
+    assert (torch.get_rng_state() == state).all()
+    assert np.allclose(net(x[:2]), a[:2], atol=1e-5)
+    # every patch matters
+    for row in (0, 6, 11):
+        changed = x.copy()
+        changed[0, row, row] ^= 255
+        assert not np.allclose(net(changed)[0], a[0], atol=1e-6)
+    cls = load_network(weights / "mae", pooling="cls")(x)
+    assert not np.allclose(cls, a)
+    # what transformers computes when all patches are kept in their order
+    from transformers import ViTMAEModel
+
+    model = ViTMAEModel.from_pretrained(weights / "mae", mask_ratio=0.0).eval()
+    pixels = torch.nn.functional.interpolate(
+        torch.tensor(x).permute(0, 3, 1, 2) / 255, (16, 16), mode="bicubic", antialias=True
+    )
+    with torch.inference_mode():
+        tokens = model(
+            (pixels.clamp(0, 1) - net.mean) / net.std, noise=torch.arange(16.0).expand(6, -1)
+        ).last_hidden_state
+    assert tokens.shape == (6, 17, 16)
+    assert np.allclose(a, tokens[:, 1:].mean(1), atol=1e-5)
+    assert np.allclose(cls, tokens[:, 0], atol=1e-5)
+    stream = extract(Images(6), str(weights / "mae"), tmp_path, dtype="float32", batch=6)
+    assert (stream.read(0, 6).x == a).all()
+
+
+def test_resnet_gives_its_global_average(weights):
+    net = load_network(weights / "resnet")
+    assert (net.width, net.size) == (10, 224)
+    small = load_network(weights / "resnet", size=32)
+    rows = small(Images(4).x)
+    assert rows.shape == (4, 10)
+    assert not np.allclose(rows[0], rows[1])
+    assert (small(Images(4).x[..., 0])).shape == (4, 10)  # grey images
+
+
+def test_dinov2_takes_what_its_folder_says(weights):
+    net = load_network(weights / "dino")
+    assert (net.width, net.size) == (16, 20)
+    assert net.mean.flatten().tolist() == [0.5, 0.5, 0.5]
+    assert net(Images(3).x).shape == (3, 16)
+    assert re.fullmatch("[0-9a-f]{64}", net.checksum)
+    assert not np.allclose(net(Images(3).x), load_network(weights / "dino", pooling="mean")(Images(3).x))
+
+
+def test_a_damaged_download_is_found(weights, tmp_path):
+    """The hub's cache names files after their checksums."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    content = (weights / "dino" / "model.safetensors").read_bytes()
+    (blobs / ("0" * 64)).write_bytes(content)
+    (snapshot / "model.safetensors").symlink_to(blobs / ("0" * 64))
+    (snapshot / "config.json").write_bytes((weights / "dino" / "config.json").read_bytes())
+    with pytest.raises(BadInput, match=r"has checksum [0-9a-f]{12}…, expected 000000000000…; delete it"):
+        load_network(snapshot)
+
+
+def test_one_sentence_when_there_are_no_weights(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    with pytest.raises(BadInput, match="'nothing' is no network; expected resnet50, mae-vit-b"):
+        load_network("nothing")
+    with pytest.raises(BadSetting, match="pooling is 'max', expected"):
+        load_network("resnet50", pooling="max")
+    with pytest.raises(BadInput, match=r"has no \.safetensors weights"):
+        load_network(tmp_path)
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "https://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    start = time.perf_counter()
+    with pytest.raises(
+        BadInput, match="the weights of microsoft/resnet-50-none are not on this machine and cannot be fetched"
+    ):
+        load_network("microsoft/resnet-50-none")
+    assert time.perf_counter() - start < 5
+
+
+def test_timm_is_used_where_it_runs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MissingExtra, match="timm:resnet50 needs an optional package"):
+        load_network("timm:resnet50")
+
+    class Fake:
+        @staticmethod
+        def create_model(name, pretrained, num_classes):
+            assert (name, pretrained, num_classes) == ("tiny", True, 0)
+            model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 4))
+            model.num_features = 4
+            return model
+
+        class data:  # noqa: N801 (a module)
+            @staticmethod
+            def resolve_model_data_config(model):
+                return {"input_size": (3, 10, 10), "mean": (0, 0, 0), "std": (1, 1, 1)}
+
+    monkeypatch.setitem(sys.modules, "timm", Fake)
+    net = load_network("timm:tiny")
+    assert (net.width, net.size) == (4, 10)
+    assert net(Images(3).x).shape == (3, 4)

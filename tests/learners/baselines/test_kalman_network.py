@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from prequential.errors import BadSetting
+from prequential.learners.baselines import Kalman, KalmanNetwork
+from prequential.learners.baselines.kalman import make_filter
+
+
+def xor(n, seed=0):
+    x = np.random.default_rng(seed).normal(size=(n, 2)).astype(np.float32)
+    return x, (x[:, 0] * x[:, 1] > 0).astype(int)
+
+
+def test_learns_what_a_linear_filter_cannot():
+    x, y = xor(1500)
+    linear = Kalman(2, block=20).observe(x, y).correct[500:].mean()
+    learned = KalmanNetwork(2, hidden=(32,), chunk=20, streams=4).observe(x, y).correct[500:].mean()
+    assert linear < 0.7
+    assert learned > 0.95
+
+
+def test_a_network_that_stands_still_leaves_the_filter_on_its_features():
+    x, y = xor(100)
+    learner = KalmanNetwork(2, hidden=(8,), chunk=10, streams=2, rate=0.0, weight_decay=0.0, standardise=False)
+    learner.observe(x, y)
+    with torch.no_grad():
+        h = F.layer_norm(learner.network.features(torch.from_numpy(x)), (8,))
+    phi = torch.cat([h, torch.ones(100, 1)], 1).double()
+    kalman = make_filter(9, 2, {**learner._own, "block": 10})
+    slots = torch.tensor([learner.labels.slot(label) for label in y])
+    for i in range(0, 100, 10):
+        kalman.observe(phi[i : i + 10], F.one_hot(slots[i : i + 10], 2).double())
+    torch.testing.assert_close(learner.filter.mean, kalman.mean, rtol=1e-4, atol=1e-5)
+    assert learner.filter.delta == pytest.approx(kalman.delta, abs=1e-6)
+
+
+def test_the_network_steps_down_the_loss_of_the_filters_prediction():
+    x, y = xor(60)
+    learner = KalmanNetwork(2, hidden=(8,), chunk=20, streams=1, rate=1e-4, weight_decay=0.0, standardise=False)
+    learner.observe(x[:40], y[:40])
+    weights = learner.filter.mean.clone()
+    inputs, slots = torch.from_numpy(x[40:]), torch.tensor([learner.labels.slot(label) for label in y[40:]])
+
+    def loss():
+        return F.cross_entropy(20 * learner._phi(inputs) @ weights.float(), slots).item()
+
+    before = loss()
+    learner.observe(x[40:], y[40:])
+    assert loss() < before
+    assert torch.equal(learner.weights, learner.filter.mean)
+    assert learner.steps == 3
+
+
+def test_needs_something_to_learn():
+    learner = KalmanNetwork(2, hidden=())
+    with pytest.raises(BadSetting, match="hidden"):
+        learner.observe(*xor(5))
+    with pytest.raises(BadSetting, match=r"samples \(1\)"):
+        KalmanNetwork(2, samples=1)
+
+
+def test_images_from_scratch():
+    random = np.random.default_rng(0)
+    y = random.integers(2, size=200)
+    x = random.integers(60, size=(200, 16, 16), dtype=np.uint8)
+    x[y == 1, 4:12] += 150
+    learner = KalmanNetwork(2, hidden=(), chunk=10, streams=1)
+    assert learner.observe(x, y).correct[150:].mean() > 0.8
+    assert learner.macs_per_example() > 4 * learner.network.macs()

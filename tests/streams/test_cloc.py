@@ -1,0 +1,177 @@
+import json
+
+import numpy as np
+import pytest
+
+from prequential.errors import BadInput
+from prequential.streams.cloc import ClocRecords, ClocStream, convert_metadata
+from streams.battery import check_stream
+
+torch = pytest.importorskip("torch")
+Image = pytest.importorskip("PIL.Image")
+N = 40
+MISSING, BROKEN, CUT = 5, 11, 23  # rows whose photos are bad
+
+
+@pytest.fixture
+def release(tmp_path):
+    """Metadata in the five-column form and photos, three of them bad."""
+    rng = np.random.default_rng(0)
+    images = tmp_path / "images"
+    lines = []
+    for i in range(N):
+        path = images / "data" / f"{i % 3}" / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if i != MISSING:
+            colour = np.full((90 + i, 120, 3), 5 * i, np.uint8) + rng.integers(0, 9, (90 + i, 120, 3)).astype(np.uint8)
+            Image.fromarray(colour).save(path, quality=95)
+        lines.append(f"{i % 7},2004-01-{i // 2 + 1:02d},{1000 + 10 * i},{i % 4}@N00,data/{i % 3}/{i}.jpg\n")
+    (images / "data" / f"{BROKEN % 3}" / f"{BROKEN}.jpg").write_bytes(b"no photo")
+    cut = images / "data" / f"{CUT % 3}" / f"{CUT}.jpg"
+    cut.write_bytes(cut.read_bytes()[:300])
+    (tmp_path / "meta.csv").write_text("".join(lines))
+    return tmp_path
+
+
+def test_battery(release, tmp_path):
+    lines = (release / "meta.csv").read_text().splitlines()
+    lines[3] = "6" + lines[3][1:]
+    (release / "other.csv").write_text("\n".join(lines) + "\n")
+    check_stream(
+        lambda: ClocStream(release / "meta.csv", release / "images", size=16, workers=2),
+        lambda: ClocStream(release / "other.csv", release / "images", size=16, workers=2),
+    )
+
+
+def test_bad_photos_are_skipped_and_counted(release):
+    calls = []
+    stream = ClocStream(release / "meta.csv", release / "images", progress=lambda *numbers: calls.append(numbers))
+    good = [i for i in range(N) if i not in (MISSING, BROKEN, CUT)]
+    assert len(stream) == N - 3
+    assert stream.skipped == 3
+    assert calls == [(N, N, 3)]
+    chunk = stream.read(0, N)
+    assert chunk.x.shape == (N - 3, 160, 160, 3)
+    assert chunk.x.dtype == np.uint8
+    assert chunk.y == [i % 7 for i in good]
+    assert np.abs(chunk.x.mean((1, 2, 3)) - (5 * np.array(good) + 4)).max() < 2  # the right photo for each label
+    assert stream.classes == 7
+    assert stream.times(0, 3).tolist() == [1000, 1010, 1020]
+    users = stream.users(0, N)
+    assert len(set(users.tolist())) == 4
+    # opened again, nothing is tried anew
+    again = ClocStream(release / "meta.csv", release / "images", progress=lambda *numbers: calls.append(numbers))
+    assert len(calls) == 1
+    assert again.fingerprint() == stream.fingerprint()
+
+
+def test_an_interrupted_trial_goes_on(release, monkeypatch):
+    import prequential.streams.cloc as cloc
+
+    monkeypatch.setattr(cloc, "TRIED_AT_ONCE", 8)
+    tried = []
+
+    def stop_at_24(done, total, skipped):
+        tried.append(done)
+        if done == 24:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ClocStream(release / "meta.csv", release / "images", size=16, progress=stop_at_24)
+    decoded = []
+    original = cloc._one_by_one
+    monkeypatch.setattr(
+        cloc, "_one_by_one", lambda records, rows: decoded.append(rows.start) or original(records, rows)
+    )
+    stream = ClocStream(release / "meta.csv", release / "images", size=16)
+    assert decoded == [24, 32]
+    assert len(stream) == N - 3
+    assert stream.skipped == 3
+
+
+def test_all_forms_of_the_metadata_agree(release):
+    rows = [line.split(",") for line in (release / "meta.csv").read_text().splitlines()]
+    short = release / "short.csv"
+    short.write_text("".join(f"{row[0]},{row[2]},{row[3]},{row[4]}\n" for row in rows))
+    labels, times = [int(row[0]) for row in rows], [int(row[2]) for row in rows]
+    users, paths = [row[3] for row in rows], [row[4] + "\n" for row in rows]
+    for name, values in (("labels", labels), ("time", torch.tensor(times)), ("userID", users), ("store_loc", paths)):
+        (release / "torch").mkdir(exist_ok=True)
+        torch.save(values, release / "torch" / f"train_{name}.torchSave")
+    np.savez(release / "meta.npz", label=labels, time=times, user=users, path=paths)
+    convert_metadata(release / "meta.csv", release / "converted")
+    forms = [short, release / "torch", release / "meta.npz", release / "converted"]
+    streams = [ClocStream(form, release / "images", size=16) for form in [release / "meta.csv", *forms]]
+    assert len({stream.fingerprint() for stream in streams}) == 1
+    assert all((stream.users(0, 9) == streams[0].users(0, 9)).all() for stream in streams)
+
+
+def test_numpy_arrays_in_torch_files(release):
+    for name, values in (
+        ("labels", np.arange(N) % 7),
+        ("time", np.arange(N)),
+        ("userID", [1] * N),
+        ("store_loc", ["x"] * N),
+    ):
+        torch.save(values, release / f"train_{name}.torchSave")
+    records = ClocRecords(release, release / "images")
+    assert records.column("label", slice(5, 9)).tolist() == [5, 6, 0, 1]
+
+
+def test_rows_are_put_in_order(release):
+    lines = (release / "meta.csv").read_text().splitlines()
+    (release / "mixed.csv").write_text("\n".join(lines[20:] + lines[:20]) + "\n")
+    a, b = (ClocStream(release / name, release / "images", size=16) for name in ("meta.csv", "mixed.csv"))
+    assert (a.read(0, N).x == b.read(0, N).x).all()
+    assert a.read(0, N).y == b.read(0, N).y
+
+
+def test_a_source_for_extraction(release):
+    records = ClocRecords(release / "meta.csv", release / "images", size=20)
+    images, labels, skipped = records.attempt(4, 13)
+    assert images.shape == (7, 20, 20, 3)
+    assert labels == [i % 7 for i in range(4, 13) if i not in (MISSING, BROKEN)]
+    assert skipped == 2
+    assert records.attempt(MISSING, MISSING + 1)[0].shape == (0, 20, 20, 3)
+
+
+def test_pickled_code_is_not_run(release):
+    class Bad:
+        def __reduce__(self):
+            return (open, (str(release / "ran"), "w"))
+
+    (release / "torch").mkdir()
+    for name in ("labels", "time", "userID", "store_loc"):
+        torch.save(Bad(), release / "torch" / f"train_{name}.torchSave")
+    with pytest.raises(BadInput, match="more than lists, tensors and arrays; it was not read"):
+        ClocStream(release / "torch", release / "images")
+    assert not (release / "ran").exists()
+
+
+def test_bad_input(release):
+    images = release / "images"
+    with pytest.raises(BadInput, match="is not a folder"):
+        ClocStream(release / "meta.csv", release / "nowhere")
+    with pytest.raises(BadInput, match=r"gone\.csv does not exist"):
+        ClocStream(release / "gone.csv", images)
+    for text, sentence in (
+        ("1,2\n", "has 2 columns, expected at least 4: class, time, user, path"),
+        ("1,5,u,p\nx,6,u,p\n", "invalid value 'x'"),
+        ("1,5,u,p\n,6,u,p\n", "invalid value ''|a row has no class"),
+        ("1,5,u,p\n-2,6,u,p\n", "row 1 has class -2, expected 0 or more"),
+        ("1,5,u,p\n", "none of the 1 photos can be decoded"),
+    ):
+        (release / "bad.csv").write_text(text)
+        with pytest.raises(BadInput, match=sentence):
+            ClocStream(release / "bad.csv", images)
+    np.savez(release / "a.npz", label=[1, 2], time=[1, 2], user=[1, 2], path=["a"])
+    with pytest.raises(BadInput, match="2 of label, 2 of time, 2 of user, 1 of path"):
+        ClocStream(release / "a.npz", images)
+    stream = ClocStream(release / "meta.csv", images, size=16)
+    (images / "data" / "0" / "0.jpg").unlink()
+    with pytest.raises(BadInput, match=r"example 0: .*0\.jpg could be decoded before and cannot now"):
+        stream.read(0, 3)
+    convert_metadata(release / "meta.csv", release / "converted")
+    (release / "converted" / "index.json").write_text(json.dumps({"format": "other"}))
+    with pytest.raises(BadInput, match="has format 'other'"):
+        ClocStream(release / "converted", images)
