@@ -40,7 +40,7 @@ def measure(name: str, learner: OnlineLearner, total: int, width: int, pieces: i
     right, wall, cpu = 0, 0.0, 0.0
     for i, (x, y) in enumerate(examples(total, width, chunk), start=1):
         wall_before, cpu_before = time.perf_counter(), time.process_time()
-        right += int(learner.observe(x, y).correct.sum())
+        right += int(learner.observe(x, y.tolist()).correct.sum())
         wall += time.perf_counter() - wall_before
         cpu += time.process_time() - cpu_before
         if i % every == 0:

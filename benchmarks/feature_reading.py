@@ -3,9 +3,9 @@
     python benchmarks/feature_reading.py                       100,000 rows (0.4 GB) in a temporary folder
     python benchmarks/feature_reading.py --rows 1000000        more than the page cache may hold
 
-Eight readers take turns, 256 rows each, as stream 0 and seven replay streams do; once with the files in the page cache and
-once after it was told to forget them. Then the base model (4 blocks, width 1024, window 512, 8 streams) takes a few turns of
-256 examples. Expected on two x86 cores: reading is below 1 % of a turn; a GPU hundred times as fast still reads within 5 %.
+Eight readers take turns, 256 rows each, as stream 0 and seven replay streams do; once after the page cache was told to
+forget the files and once with the files in it. Then the base model (4 blocks, width 1024, window 512, 8 streams) takes a
+few turns of 256 examples. Expected on two x86 cores: reading is a thousandth of a turn.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ def main(examples: int) -> None:
             early = resident()
             print(f"after {learner.position:>9,} examples: {early:.1f} MB", flush=True)
     late, seconds = resident(), time.perf_counter() - begun
-    print(f"after {learner.position:>9,} examples: {late:.1f} MB, ratio {late / early:.3f} ({learner.position / seconds:,.0f} examples/s)")
+    print(
+        f"after {learner.position:>9,} examples: {late:.1f} MB, ratio {late / early:.3f} ({learner.position / seconds:,.0f} examples/s)"
+    )
 
 
 if __name__ == "__main__":

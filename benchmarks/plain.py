@@ -60,7 +60,9 @@ class PlainTransformer(nn.Module):
         self.norm = nn.LayerNorm(s.width)
         self.readout = nn.Linear(s.width, classes)
 
-    def forward(self, x: Tensor, y: Tensor, past: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    def forward(
+        self, x: Tensor, y: Tensor, past: list[tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         h = self.embed(x)
         new = []
         for block, (k, v) in zip(self.blocks, past, strict=True):

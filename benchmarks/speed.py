@@ -56,7 +56,8 @@ def base_model(rounds: int) -> None:
         return work
 
     seconds = in_turns(
-        {"step": lambda: learner.learn_many(x, y), "same shapes": products(a, b, 24), "large": products(c, d, 3)}, rounds
+        {"step": lambda: learner.learn_many(x, y), "same shapes": products(a, b, 24), "large": products(c, d, 3)},
+        rounds,
     )
     rates = {
         "step": [macs / t for t in seconds["step"]],
@@ -93,7 +94,9 @@ def default_run(rounds: int) -> None:
     seconds = in_turns({"fast": fast, "plain": slow}, rounds)
     ratios = [b / a for a, b in zip(seconds["fast"], seconds["plain"], strict=True)]
     rate = turns * s.chunk / statistics.median(seconds["fast"])
-    print(f"default run / plain loop: median {statistics.median(ratios):.2f} x, best {max(ratios):.2f} x ({rate:,.0f} examples/s)")
+    print(
+        f"default run / plain loop: median {statistics.median(ratios):.2f} x, best {max(ratios):.2f} x ({rate:,.0f} examples/s)"
+    )
 
 
 if __name__ == "__main__":

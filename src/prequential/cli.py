@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import cyclopts
 from cyclopts import App, Group, Parameter
@@ -21,6 +21,9 @@ app = App(
 app.register_install_completion_command(add_to_startup=False)
 RUN = Group("The run", sort_key=1)
 LEARNER = Group("The learner", sort_key=2)
+COMPARISON = Group("The comparison", sort_key=1)
+TRANSFORMERS = Group("The transformers in it", sort_key=2)
+MANY = Parameter(consume_multiple=True, negative=(), group=COMPARISON)
 
 
 @app.command
@@ -77,9 +80,145 @@ def show(directory: Path, /) -> None:
     show_run(directory, Console())
 
 
+@app.command
+def features(
+    source: str,
+    out: Path,
+    /,
+    *,
+    network: str = "resnet50",
+    images: Path | None = None,
+    batch: int = 64,
+    dtype: Literal["float16", "float32"] = "float16",
+    device: str = "auto",
+) -> None:
+    """Extract the features of all images of a stream once, with a frozen pretrained network; resumable.
+
+    Parameters
+    ----------
+    source
+        The images: images:FOLDER, a manifest, or cloc:METADATA with --images.
+    out
+        The folder for the features; `prequential run --stream FOLDER` reads them.
+    network
+        resnet50, mae-vit-b, mae-vit-l, dinov2-b, any vision model of the Hugging Face hub as owner/name, timm:NAME, or a
+        local folder of weights.
+    images
+        For cloc: the folder that the paths in the metadata start from.
+    batch
+        How many images the network gets at once.
+    dtype
+        The numbers the features are kept in.
+    device
+        Where to compute: auto, cpu, cuda, ...
+    """
+    from rich.console import Console
+
+    from prequential.running.extraction import extract_features
+
+    extract_features(
+        source,
+        out,
+        network=network,
+        images=images,
+        batch=batch,
+        dtype=dtype,
+        device=device,
+        console=Console(highlight=False),
+    )
+
+
+@app.command
+def compare(
+    preset: Literal["table1"] | None = None,
+    /,
+    *,
+    learners: Annotated[list[str] | None, MANY] = None,
+    on: Annotated[list[str] | None, Parameter(name=("--on", "--stream")), MANY] = None,
+    seeds: Annotated[list[int] | None, MANY] = None,
+    examples: Annotated[int | None, Parameter(group=COMPARISON)] = None,
+    jobs: Annotated[int | None, Parameter(group=COMPARISON)] = None,
+    device: Annotated[str, Parameter(group=COMPARISON)] = "auto",
+    checkpoint_seconds: Annotated[float, Parameter(group=COMPARISON)] = 20.0,
+    out: Annotated[Path | None, Parameter(group=COMPARISON)] = None,
+    settings: Annotated[Settings, Parameter(name="*", group=TRANSFORMERS)] = Settings(),  # noqa: B008 (frozen)
+) -> None:
+    """Run several learners on the same streams, and put them side by side in tables and pictures.
+
+    Stopped or killed, it goes on with the same command, or with `prequential compare --out DIRECTORY`. Learners,
+    streams and seeds given later for the same directory are added to what is there.
+
+    Parameters
+    ----------
+    preset
+        table1: the rows of the paper's Table 1 on the stream photos, and whether their order comes out again.
+    learners
+        What to compare: transformer, two-token, no-image, no-attention, last-label, majority, oracle, er, er-polrs,
+        er-adrep, er-polrs-adrep, acm, replay-streams, kalman, kalman-network, river:CLASS, sklearn:CLASS. Options are
+        in brackets: "majority(window=50)".
+    on
+        What to compare them on: streams as for `run`; digits by default. Options are in brackets: "digits(tasks=20)".
+    seeds
+        Each is a run; it makes the learner and, where that is drawn at random, the stream. By default --seed.
+    examples
+        Stop after so many examples of each stream.
+    jobs
+        How many runs at a time, with one thread each; by default as many as there are cores. 0: in this process.
+    device
+        Where to compute: auto, cpu, cuda, ...
+    checkpoint_seconds
+        How often each run is saved.
+    out
+        Directory for the results; by default a new one in runs/.
+    """
+    from rich.console import Console
+
+    from prequential.running import table1
+    from prequential.running.compare import Plan, read_plan, show
+    from prequential.running.compare import compare as run_comparison
+    from prequential.running.run import new_directory
+
+    console = Console(highlight=False)
+    directory = out or new_directory(preset or "compare")
+    before = read_plan(directory)
+    if before is not None and (preset, learners, on, seeds, examples, settings) == (
+        None,
+        None,
+        None,
+        None,
+        None,
+        Settings(),
+    ):
+        plan = before
+    else:
+        if preset == "table1":
+            learners, on = [*table1.PAPER, *(learners or [])], on or [table1.STREAM]
+            examples = examples or table1.EXAMPLES
+        if learners is None and before is None:
+            raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
+        plan = Plan(
+            learners=tuple(learners or before.learners),  # type: ignore[union-attr]
+            streams=tuple(on or (before.streams if before else ["digits"])),
+            seeds=tuple(seeds or (before.seeds if before else [settings.seed])),
+            table1=preset == "table1",
+            run=RunSettings(examples=examples, device=device, checkpoint_seconds=checkpoint_seconds),
+            settings=settings,
+        )
+    result = run_comparison(plan, directory, jobs=jobs, console=console)
+    if result is None:
+        console.print(f"stopped; go on with: prequential compare --out {directory}", soft_wrap=True)
+        return
+    show(*result, console)
+    console.print(
+        f"tables in {directory}: table.md, table.csv, table.tex; pictures: accuracy.png, loss.png, bits.png, cost.png",
+        soft_wrap=True,
+    )
+
+
 def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noqa: F821
     from rich.console import Console
 
+    from prequential.learners.transformer import Learner
     from prequential.running.progress import ShowProgress, describe
 
     console = Console(highlight=False)
@@ -89,10 +228,15 @@ def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noq
         work.restore()
     for warning in work.warnings:
         console.print(f"[yellow]{warning}[/]")
-    learner = work.learner_settings
+    learner = work.name
+    if isinstance(work.learner, Learner):
+        made = work.learner.settings
+        learner = (
+            f"{made.model}-transformer, {made.depth} × {made.width}, "
+            f"window {made.window_examples} examples, {made.streams} streams"
+        )
     console.print(
-        f"{work.title} · {work.length:,} examples, {work.learner.labels.capacity} classes · {learner.model}-transformer, "
-        f"{learner.depth} × {learner.width}, window {learner.window_examples} examples, {learner.streams} streams"
+        f"{work.title} · {work.length:,} examples, {work.learner.labels.capacity} classes · {learner}", markup=False
     )
     if work.position and not work.finished:
         console.print(f"going on at example {work.position:,}")

@@ -64,7 +64,9 @@ class Labels:
                 label = _plain(raw)
                 hash(label)
             except TypeError:
-                raise BadInput(f"example {first + i}: label {raw!r} is a {type(raw).__name__}, not a hashable value") from None
+                raise BadInput(
+                    f"example {first + i}: label {raw!r} is a {type(raw).__name__}, not a hashable value"
+                ) from None
             if label != label:
                 raise BadInput(f"example {first + i}: label is {raw!r}, which is not equal to itself")
             if label not in self._slots and label not in new:

@@ -39,7 +39,7 @@ class Settings:
     """Network that turns images into features, learned jointly; auto: convnet for images, none for vectors."""
     standardise: bool | None = None
     """Standardise features by past statistics; by default on for vectors, off for images."""
-    rate: float = 0.06
+    rate: float = 0.064
     """Learning rate alpha_0 of the transformer; the step size is rate / width."""
     extractor_rate: float = 3e-4
     """Step size of the extractor."""

@@ -174,7 +174,8 @@ def weights(tmp_path_factory):
     transformers.ResNetForImageClassification(resnet).save_pretrained(folder / "resnet")
     transformers.Dinov2Model(transformers.Dinov2Config(**small)).save_pretrained(folder / "dino")
     (folder / "dino" / "preprocessor_config.json").write_text(
-        '{"crop_size": {"height": 20, "width": 20}, "do_center_crop": true, "size": {"shortest_edge": 24}, "image_mean": [0.5, 0.5, 0.5]}'
+        '{"crop_size": {"height": 20, "width": 20}, "do_center_crop": true, "size": {"shortest_edge": 24}, '
+        '"image_mean": [0.5, 0.5, 0.5]}'
     )
     return folder
 
@@ -209,6 +210,7 @@ def test_mae_sees_all_patches_in_order(weights, tmp_path):
     assert tokens.shape == (6, 17, 16)
     assert np.allclose(a, tokens[:, 1:].mean(1), atol=1e-5)
     assert np.allclose(cls, tokens[:, 0], atol=1e-5)
+    assert load_network(weights / "mae", size=24)(x).shape == (6, 16)  # its position code is interpolated
     stream = extract(Images(6), str(weights / "mae"), tmp_path, dtype="float32", batch=6)
     assert (stream.read(0, 6).x == a).all()
 

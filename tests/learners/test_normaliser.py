@@ -53,7 +53,9 @@ def test_constant_missing_and_broken_features():
     assert not scaled[:, 0].any()
     assert scaled[:, 1].tolist() == [0, 0, 0, 1]  # 2 and 4 are one deviation from their mean 3
     assert np.isfinite(scaled).all()
-    assert np.abs(Normaliser(1).transform(np.r_[np.zeros(999), 1e6][:, None] + np.arange(1000)[:, None] % 2)).max() == 10
+    assert (
+        np.abs(Normaliser(1).transform(np.r_[np.zeros(999), 1e6][:, None] + np.arange(1000)[:, None] % 2)).max() == 10
+    )
 
 
 def test_state_goes_on_exactly(x):

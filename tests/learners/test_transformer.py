@@ -68,7 +68,9 @@ def test_replay_reads_the_chunks_the_readers_stand_at(monkeypatch):
     learner.replay_from(stream)
     read = []
     original = learner._memory._source.read
-    monkeypatch.setattr(learner._memory._source, "read", lambda start, stop: read.append((start, stop)) or original(start, stop))
+    monkeypatch.setattr(
+        learner._memory._source, "read", lambda start, stop: read.append((start, stop)) or original(start, stop)
+    )
     for turn in range(1, 11):
         read.clear()
         at = list(learner._trainer.readers.chunk) if turn > 1 else []

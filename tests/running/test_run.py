@@ -23,7 +23,22 @@ from prequential.settings import Settings
 
 SMALL = Settings(width=16, heads=2, depth=1, window=32, chunk=20, streams=2)
 TINY = RunSettings(tasks=4, task_length=50, threads=1, checkpoint_seconds=0.0)
-FLAGS = "--width 16 --heads 2 --depth 1 --window 32 --chunk 20 --streams 2 --threads 1".split()
+FLAGS = [
+    "--width",
+    "16",
+    "--heads",
+    "2",
+    "--depth",
+    "1",
+    "--window",
+    "32",
+    "--chunk",
+    "20",
+    "--streams",
+    "2",
+    "--threads",
+    "1",
+]
 
 
 def new(directory: Path, **changes) -> Run:

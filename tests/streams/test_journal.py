@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from streams.battery import check_stream
 
 from prequential.errors import BadInput
 from prequential.streams.journal import Journal
+from streams.battery import check_stream
 
 
 def test_battery(tmp_path):

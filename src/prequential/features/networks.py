@@ -9,8 +9,8 @@ import re
 import socket
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,9 @@ def load_network(
         resnet50, mae-vit-b, mae-vit-l, dinov2-b and the like, any vision model on the Hugging Face hub as owner/name,
         timm:NAME where timm runs, or a local folder with config.json and model.safetensors.
     pooling
-        How a transformer's tokens become one row: "cls" takes the class token, "mean" the mean of the patches. "auto" is
-        the mean for MAE, whose class token was not trained for anything, the class token for the others. Convolutional
-        networks have their own global average.
+        How a transformer's tokens become one row: "cls" takes the class token, "mean" the mean of the patches. "auto"
+        is the mean for MAE, which trains no class token of its own accord, and the class token for the others.
+        Convolutional networks have their own global average.
     size
         Height and width of the images it gets; by default what it was trained with.
     device
@@ -132,7 +132,8 @@ def load_network(
     folder = _folder(name, revision)
     checksum = _check_weights(folder, str(name))
     try:
-        model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+        with _no_bars():
+            model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     except (OSError, ValueError) as error:
         raise BadInput(f"the network in {folder} cannot be loaded: {error}") from None
     model.eval().requires_grad_(False).to(device)
@@ -176,6 +177,19 @@ def _tokens_to_row(
         return tokens[:, 0]
 
     return run, int(config.hidden_size)
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Keeps transformers from drawing progress bars of its own."""
+    logging: Any = importlib.import_module("transformers.utils.logging")
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _input_size(shown: dict[str, Any], config: Any) -> int:

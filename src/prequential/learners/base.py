@@ -68,7 +68,9 @@ class OnlineLearner(ABC):
         known = len(self.labels)
         free = self.labels.capacity - known
         p = np.exp(log_p)
-        return Probabilities(zip(self.labels.known, p[:known].tolist(), strict=True), float(p[known:].sum()) / free if free else 0.0)
+        return Probabilities(
+            zip(self.labels.known, p[:known].tolist(), strict=True), float(p[known:].sum()) / free if free else 0.0
+        )
 
     def predict(self, x: Any) -> Hashable | None:
         """The most probable label met so far; None before there is one. Changes nothing."""
@@ -188,7 +190,9 @@ class OnlineLearner(ABC):
         if x.dtype.kind not in "fiub":
             raise BadInput(f"example {first}: x has dtype {x.dtype}, expected numbers")
         if x.ndim < 2:
-            raise BadInput(f"example {first}: x has {x.ndim - 1} dimensions, expected a vector (1) or an image (2 or 3)")
+            raise BadInput(
+                f"example {first}: x has {x.ndim - 1} dimensions, expected a vector (1) or an image (2 or 3)"
+            )
         if len(x) == 0 or (ys is not None and len(ys) != len(x)):
             raise BadInput(f"example {first}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
         if x.ndim > 4 or 0 in x.shape:

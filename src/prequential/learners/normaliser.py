@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
 
 

@@ -18,7 +18,10 @@ class Optimiser:
     def __init__(self, model: Transformer, settings: Settings) -> None:
         self._settings = settings
         no_decay = {
-            id(parameter) for module in model.modules() if isinstance(module, nn.Embedding) for parameter in module.parameters()
+            id(parameter)
+            for module in model.modules()
+            if isinstance(module, nn.Embedding)
+            for parameter in module.parameters()
         }
         groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
         self._names: list[str] = []

@@ -43,7 +43,14 @@ class Trainer:
     """
 
     def __init__(
-        self, settings: Settings, *, features: int, extractor: str, shape: tuple[int, ...], classes: int, device: torch.device
+        self,
+        settings: Settings,
+        *,
+        features: int,
+        extractor: str,
+        shape: tuple[int, ...],
+        classes: int,
+        device: torch.device,
     ) -> None:
         self.settings, self.device = settings, device
         with torch.random.fork_rng(devices=[]):  # reproducible, and nobody else's random numbers are touched
@@ -182,7 +189,9 @@ class Trainer:
         for name, parameter in self.model.named_parameters():
             saved = torch.tensor(state["parameters"][name])
             if saved.shape != parameter.shape:
-                raise BadCheckpoint(f"parameter {name} has shape {tuple(saved.shape)}, expected {tuple(parameter.shape)}")
+                raise BadCheckpoint(
+                    f"parameter {name} has shape {tuple(saved.shape)}, expected {tuple(parameter.shape)}"
+                )
             parameter.data.copy_(saved)
         self._optimiser.load_state(state["optimiser"])
         self.cache.load_state(state["cache"])

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 
 from prequential.checkpoint import CheckpointFolder, read_checkpoint, write_atomically
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.learners.base import OnlineLearner
+from prequential.learners.device import find_device
 from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory
 from prequential.learners.trainer import Examples, Trainer
@@ -66,8 +66,10 @@ class Learner(OnlineLearner):
         super().__init__(classes, missing=missing)
         self.settings = (settings or Settings()).changed(**changes)
         if missing and self.settings.standardise is False:
-            raise BadSetting("standardise (False) must be True where features may be missing: a missing one is the mean")
-        self.device = _device(device)
+            raise BadSetting(
+                "standardise (False) must be True where features may be missing: a missing one is the mean"
+            )
+        self.device = find_device(device)
         self.stride = self.settings.chunk
         self.home = None if home is None else Path(home)
         self._inputs: Inputs | None = None  # made when the first example shows what x looks like
@@ -269,15 +271,3 @@ class Learner(OnlineLearner):
 def _beside(path: str | Path) -> Path:
     """Where the examples of a learner saved to this file are kept."""
     return Path(path).with_name(Path(path).name + ".journal")
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise BadSetting(f"device {name!r} is not one of auto, cpu, cuda, cuda:0, ...") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BadSetting(f"device {name!r} was asked for, but this machine offers no CUDA device to PyTorch")
-    return device

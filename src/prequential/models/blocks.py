@@ -16,7 +16,7 @@ Past = tuple[Tensor, Tensor]  # keys and values of the past tokens, (L, B, P, K)
 
 
 class Block(nn.Module):
-    """h + W_o attention(norm h) + W_down gelu(W_up norm h), with one norm for both branches.
+    """h + W_o attention(norm h) + W_down gelu(W_up norm h + threshold), with one norm for both branches.
 
     As the branches are parallel, all projections into them are one matrix product, and so are the two out of them.
     """
@@ -30,6 +30,9 @@ class Block(nn.Module):
         self.into = nn.Linear(width, sum(self.parts), bias=False)  # q, k, v and the hidden layer
         self.out = nn.Linear(width * attention + hidden, width, bias=False)  # W_o and W_down
         nn.init.normal_(self.into.weight, std=width**-0.5)
+        self.threshold = nn.Parameter(
+            torch.randn(hidden)
+        )  # where each hidden unit begins; all at 0 learns tables slowly
         nn.init.normal_(self.out.weight[:, :hidden], std=hidden**-0.5)
         nn.init.normal_(self.out.weight[:, hidden:], std=width**-0.5)
         self.key_labels = self.value_labels = None
@@ -43,7 +46,7 @@ class Block(nn.Module):
     def forward(self, h: Tensor, y: Tensor | None, past: Past, bias: Tensor, turn: Turn | None) -> tuple[Tensor, Past]:
         """New tokens h (B, T, D) with their labels y (B, T), past keys and values (B, P, K) each."""
         if not self.attention:
-            return h + self.out(F.gelu(self.into(self.norm(h)))), past
+            return h + self.out(F.gelu(self.into(self.norm(h)) + self.threshold)), past
         q, k, v, u = self.into(self.norm(h)).split(self.parts, -1)  # (B, T, HK), (B, T, K) twice, (B, T, 4D)
         if self.key_labels is not None and self.value_labels is not None and y is not None:
             k, v = k + self.key_labels(y), v + self.value_labels(y)
@@ -53,7 +56,7 @@ class Block(nn.Module):
                 a = attend(q.float(), k, v, past, bias, turn, self.heads)
         else:
             a = attend(q, k, v, past, bias, turn, self.heads)  # (B, T, HK)
-        return h + self.out(torch.cat([F.gelu(u), a], -1)), (k.detach(), v.detach())
+        return h + self.out(torch.cat([F.gelu(u + self.threshold), a], -1)), (k.detach(), v.detach())
 
     def macs(self, keys: float) -> float:
         """Multiply-accumulates of the forward pass for one token that sees so many keys."""

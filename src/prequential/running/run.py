@@ -23,7 +23,7 @@ from prequential.checkpoint import CheckpointFolder, write_atomically
 from prequential.drawing.curves import draw_run
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.learners.base import Charges
-from prequential.learners.transformer import Learner
+from prequential.learners.named import make_learner
 from prequential.running.settings import RunSettings, read_settings, write_settings
 from prequential.scoring.evaluate import evaluate
 from prequential.scoring.records import RecordWriter
@@ -66,7 +66,8 @@ class Run:
             raise BadInput(f"the stream {run.stream} has 0 examples, expected at least 1")
         if run.threads is not None:
             torch.set_num_threads(run.threads)
-        self.learner = Learner(
+        self.learner = make_learner(
+            run.learner,
             run.classes or self.stream.classes or DEFAULT_CLASSES,
             settings=learner,
             device=run.device,
@@ -136,7 +137,9 @@ class Run:
                 return self.stopped and not self.finished
 
             if not self.finished:
-                evaluate(self.stream, self.learner, start=self.position, stop=self.length, scores=self.scores, after=after)
+                evaluate(
+                    self.stream, self.learner, start=self.position, stop=self.length, scores=self.scores, after=after
+                )
                 if self.finished:
                     self.checkpoint()
             self.finish()
@@ -159,13 +162,19 @@ class Run:
     def finish(self) -> None:
         """Writes the records, the scores and the pictures as they are now."""
         self.records.close()
-        summary = {"finished": self.finished, "macs_per_example": self.learner.macs_per_example(), **self.scores.to_dict()}
+        summary = {
+            "finished": self.finished,
+            "macs_per_example": self.learner.macs_per_example(),
+            **self.scores.to_dict(),
+        }
         write_atomically(self.directory / "scores.json", json.dumps(summary, indent=2).encode())
         for suffix in ("png", "svg"):
             draw_run({self.name: self.scores}, self.directory / f"curves.{suffix}", title=self.title)
 
     @property
     def name(self) -> str:
+        if self.settings.learner != "transformer":
+            return self.settings.learner
         return f"{self.learner_settings.model}, {self.learner_settings.streams} streams"
 
     @property
@@ -186,14 +195,18 @@ def new_directory(stream: str, base: Path = Path("runs")) -> Path:
 
 
 def _stream_options(run: RunSettings, seed: int) -> dict[str, Any]:
-    names = ("tasks", "task_length", "ways", "label", "features", "time", "group", "on_bad_row")
+    names = ("tasks", "task_length", "ways", "label", "features", "time", "group", "images", "on_bad_row")
     # the seed of the learner also makes the stream, where that is drawn at random
     return {**{name: getattr(run, name) for name in names}, "seed": seed}
 
 
 def _numerics(run: Run) -> dict[str, Any]:
     """What results depend on in their last bits."""
-    return {"threads": torch.get_num_threads(), "torch": torch.__version__, "device": str(run.learner.device)}
+    return {"threads": torch.get_num_threads(), "torch": torch.__version__, "device": _device(run)}
+
+
+def _device(run: Run) -> str:
+    return str(getattr(run.learner, "device", "cpu"))  # simple learners know of no other place
 
 
 def _environment(run: Run) -> dict[str, Any]:
@@ -204,7 +217,7 @@ def _environment(run: Run) -> dict[str, Any]:
         "seed": run.learner_settings.seed,
         "stream": {"fingerprint": run.stream.fingerprint(), "examples": run.length},
         "processor": {"threads": torch.get_num_threads(), "cores": os.cpu_count(), "machine": platform.machine()},
-        "device": str(run.learner.device),
+        "device": _device(run),
     }
 
 
@@ -216,7 +229,7 @@ class _Lock:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> None:
-        self._file = open(self.directory / ".lock", "wb")  # noqa: SIM115 (held until the run ends)
+        self._file = open(self.directory / ".lock", "wb")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

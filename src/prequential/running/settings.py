@@ -20,6 +20,8 @@ class RunSettings:
 
     stream: str = "digits"
     """Where the examples come from: digits, or the path of your data, or a name and a path (emnist:PATH, ...)."""
+    learner: str = "transformer"
+    """What learns: transformer, or a baseline by name (last-label, er, acm, replay-streams, kalman, river:CLASS, ...)."""
     tasks: int | None = None
     """Streams made of tasks: how many; 100 by default."""
     task_length: int | None = None
@@ -38,6 +40,8 @@ class RunSettings:
     """Tables: the column that gives the order."""
     group: str | None = None
     """Tables: a column that names the user or group of a row."""
+    images: Path | None = None
+    """CLOC: the folder that the paths in the metadata start from."""
     on_bad_row: Literal["stop", "skip"] = "stop"
     """Own data: what to do at a row that cannot be used."""
     device: str = "auto"
@@ -50,7 +54,14 @@ class RunSettings:
     """Directory for the results; by default a new one in runs/."""
 
     def __post_init__(self) -> None:
-        for name, low in (("tasks", 1), ("task_length", 1), ("ways", 1), ("examples", 1), ("classes", 1), ("threads", 1)):
+        for name, low in (
+            ("tasks", 1),
+            ("task_length", 1),
+            ("ways", 1),
+            ("examples", 1),
+            ("classes", 1),
+            ("threads", 1),
+        ):
             value = getattr(self, name)
             if value is not None and value < low:
                 raise BadSetting(f"{name} ({value}) must be at least {low}")
@@ -80,9 +91,10 @@ def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise BadInput(f"{path} is not a TOML file: {error}") from None
     known = {"run": [f.name for f in fields(RunSettings)], "learner": [f.name for f in fields(Settings)]}
     given: dict[str, dict[str, Any]] = {"run": {}, "learner": {}}
-    flat = {name: value for name, value in content.items() if name not in given}
+    tables = {name: content.pop(name) for name in given if isinstance(content.get(name), dict)}
+    flat = content  # `learner` can be the name of one, and then it is here
     for table in ("run", "learner"):
-        for name, value in [*flat.items(), *content.get(table, {}).items()]:
+        for name, value in [*flat.items(), *tables.get(table, {}).items()]:
             name = name.replace("-", "_")
             if name in known[table]:
                 given[table][name] = value

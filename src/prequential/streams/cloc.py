@@ -5,8 +5,8 @@ The official metadata comes in two forms, both taken as they are, and never unpi
 * text, a line for each photo: `class,time,user,path`, or with the date as the second of five or more columns;
 * a folder with `train_labels.torchSave`, `train_time.torchSave`, `train_userID.torchSave`, `train_store_loc.torchSave`.
 
-A .npz file with the arrays `label`, `time`, `user`, `path` will do as well. On first use it is turned into arrays on disk
-(`convert_metadata`) that are opened in no time and take no memory. Around 5 % of the photos can no longer be had:
+A .npz file with the arrays `label`, `time`, `user`, `path` will do as well. On first use it is turned into arrays on
+disk (`convert_metadata`) that are opened in no time and take no memory. Around 5 % of the photos can no longer be had:
 those that are missing or cannot be decoded are skipped and counted. So that positions stay what they are, `ClocStream`
 tries all photos once before it starts and keeps a list of the good ones; an interrupted try goes on where it was.
 """
@@ -176,7 +176,7 @@ class ClocStream(Stream):
 
 
 def _try_all(records: ClocRecords, good: Path, progress: Progress | None) -> None:
-    """Decodes every photo once and writes the rows of the good ones. A file of one byte a row remembers how far it is."""
+    """Decodes every photo once and writes the rows of the good ones; a file with a byte a row remembers how far it is."""
     notes = good.with_name(good.name + ".part")
     if not notes.exists():
         write_atomically(notes, bytes(len(records)))
@@ -208,8 +208,8 @@ def convert_metadata(source: str | Path, folder: str | Path) -> None:
     Parameters
     ----------
     source
-        A text file with a photo a line, a .npz file, or a folder of .torchSave files. Those are read by PyTorch's reader
-        for plain data, which refuses anything that would run code; reading them takes some 10 GB of memory, once.
+        A text file with a photo a line, a .npz file, or a folder of .torchSave files. The last are read by PyTorch's
+        reader for plain data, which refuses anything that would run code, and are in memory as a whole meanwhile.
     folder
         Where the arrays go.
     """

@@ -319,7 +319,7 @@ class FeatureWriter:
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Whether the file is this process's alone until it is closed; where files cannot be locked, it is believed to be."""
+    """Whether the file is this process's alone until it is closed; believed where files cannot be locked."""
     try:
         import fcntl
     except ImportError:

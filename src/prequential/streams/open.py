@@ -11,11 +11,13 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.stream import Stream
 
 POSSIBLE = (
-    "digits, emnist:PATH, cifar100:PATH, split:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the path of a .csv, .tsv, "
-    ".parquet, .arrow, .feather, .npz or .npy file, of a folder of .parquet or .arrow files, of a saved Hugging Face data set, or of a "
-    "folder of images with one folder for each class"
+    "digits, photos, emnist:PATH, cifar100:PATH, split:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, yfcc:PATH, cloc:PATH, "
+    "features:PATH, images:PATH, or the path of a .csv, .tsv, .parquet, .arrow, .feather, .npz or .npy file, of a folder of .parquet or "
+    ".arrow files, of a saved Hugging Face data set, of extracted features, or of a folder of images with one folder for each class"
 )
-NAMES = ("digits", "emnist", "cifar100", "split", "electricity", "covertype", "powersupply", "images")
+NAMES = (
+    "digits", "photos", "emnist", "cifar100", "split", "electricity", "covertype", "powersupply", "yfcc", "cloc", "features", "images",
+)  # fmt: skip
 TABLES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
 
@@ -67,10 +69,10 @@ def open_stream(
     else:
         loader = _by_path(Path(spec))
         path = [spec]
-    if not path and name not in ("digits", "emnist", "cifar100"):
+    if not path and name not in ("digits", "photos", "emnist", "cifar100"):
         raise BadInput(f"{spec!r} names no path; expected {name}:PATH")
-    if place and name == "digits":
-        raise BadInput(f"{spec!r} names a path, but the digits come with the package; expected digits")
+    if place and name in ("digits", "photos"):
+        raise BadInput(f"{spec!r} names a path, but {name} come with the package; expected {name}")
     if seed is not None and "seed" in inspect.signature(loader).parameters:
         given["seed"] = seed
     _check(spec, loader, given)
@@ -141,6 +143,22 @@ def _named(name: str) -> Callable[..., Stream]:
             return split_cifar
         case "split":
             return split_stream
+        case "photos":
+            from prequential.streams.photos import PhotoStream
+
+            return PhotoStream
+        case "yfcc":
+            from prequential.streams.yfcc import YfccStream
+
+            return YfccStream
+        case "cloc":
+            from prequential.streams.cloc import ClocStream
+
+            return ClocStream
+        case "features":
+            from prequential.streams.features import FeatureStream
+
+            return FeatureStream
         case "images":
             from prequential.streams.images import ImageStream
 
@@ -161,6 +179,10 @@ def _by_path(path: Path) -> Callable[..., Stream]:
 
         is_covertype = suffix == ".npz" and arrays.load_npz(path).keys() >= datasets.COVERTYPE
         return datasets.covertype if is_covertype else arrays.array_stream
+    if (path / "manifest.json").is_file():
+        from prequential.streams.features import FeatureStream
+
+        return FeatureStream
     if path.is_dir():
         from prequential.streams.images import SUFFIXES, ImageStream
         from prequential.streams.tables import suffixes_of
@@ -178,7 +200,8 @@ def _check(spec: str, loader: Callable[..., Stream], options: dict[str, Any]) ->
     known = inspect.signature(loader).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
         return
-    names = [parameter.name for parameter in known if parameter.kind is parameter.KEYWORD_ONLY]
+    # the first is the place; the others are options, also where they can be given without their name
+    names = [parameter.name for parameter in known if parameter.name not in ("path", "directory", "metadata")]
     for option in options:
         if option not in names:
             raise BadSetting(f"{spec} does not take {option}; it takes {', '.join(names) or 'no options'}")

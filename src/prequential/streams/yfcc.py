@@ -67,7 +67,7 @@ class YfccStream(Stream):
     def _read(self, start: int, stop: int) -> Chunk:
         here = slice(start, stop)
         time = self._time[here]
-        # (n, 3) turns of the day, the week and the year; 2000 began on a Saturday, where the week begins is of no matter
+        # (n, 3) turns of the day, the week and the year; where a week begins is of no matter
         turns = 2 * np.pi * (time[:, None] / np.array([86400, 7 * 86400, 365.2425 * 86400]) % 1)
         gap = self._gap[here]
         new = np.isnan(gap)

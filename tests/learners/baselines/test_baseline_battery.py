@@ -31,7 +31,7 @@ LEARNERS = {
     "kalman-network": lambda classes: KalmanNetwork(classes, hidden=(8,), chunk=10, streams=3),
     "river": lambda classes: RiverLearner(classes, model="naive_bayes.GaussianNB"),
     "river-tree": lambda classes: RiverLearner(classes, model="tree.HoeffdingTreeClassifier", standardise=True),
-    "sklearn": lambda classes: SklearnLearner(classes, batch=4),
+    "sklearn": lambda classes: SklearnLearner(classes, batch=16),
 }
 NEEDS = {"acm": "faiss", "river": "river", "river-tree": "river", "sklearn": "sklearn"}
 NOT_SO = {

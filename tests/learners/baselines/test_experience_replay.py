@@ -70,7 +70,7 @@ def test_polrs_keeps_the_best_rate():
     searching, fixed = ExperienceReplay(3, polrs=True, **timid), ExperienceReplay(3, **timid)
     found, stuck = searching.observe(x, y), fixed.observe(x, y)
     assert searching.rate > 1e-3
-    assert found.log_loss.mean() < stuck.log_loss.mean() - 0.1
+    assert found.log_loss[-1000:].mean() < stuck.log_loss[-1000:].mean() - 0.15
 
 
 def test_polrs_selection_copies_weights_and_restarts():

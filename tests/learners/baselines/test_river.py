@@ -93,7 +93,8 @@ def test_is_rebuilt_from_its_journal_to_the_bit(tmp_path, path):
     assert np.array_equal(learner.observe(x[200:], y[200:]).log_loss, loaded.observe(x[200:], y[200:]).log_loss)
 
 
-def test_is_rebuilt_from_a_stream(tmp_path):
+@pytest.mark.parametrize("first", ["load", "stream"])
+def test_is_rebuilt_from_a_stream(tmp_path, first):
     x, y = data(300)
     stream = Given(x, y)
     learner = RiverLearner(3, model="tree.HoeffdingTreeClassifier")
@@ -101,10 +102,15 @@ def test_is_rebuilt_from_a_stream(tmp_path):
     learner.observe(x[:200], y[:200])
     learner.save(tmp_path / "river")
     assert not (tmp_path / "river.journal").exists()  # nothing is kept twice
-    loaded = RiverLearner.load(tmp_path / "river")
-    with pytest.raises(BadInput, match="replay_from"):
-        loaded.predict(x[0])
-    loaded.replay_from(stream)
+    if first == "load":
+        loaded = RiverLearner.load(tmp_path / "river")
+        with pytest.raises(BadInput, match="replay_from"):
+            loaded.predict(x[0])
+        loaded.replay_from(stream)
+    else:  # as a run goes on
+        loaded = RiverLearner(**learner.config())
+        loaded.replay_from(stream)
+        loaded.load_state(learner.state())
     assert np.array_equal(learner.observe(x[200:], y[200:]).log_loss, loaded.observe(x[200:], y[200:]).log_loss)
 
 

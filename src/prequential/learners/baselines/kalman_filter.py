@@ -46,7 +46,7 @@ class KalmanFilter:
     drift_rate
         Step size with which the drift is learned, on delta = -2 log(gamma) and per example and class; 0 keeps it.
     dtype
-        float64, or float32, which halves memory and time but can lose the covariance's positive definiteness.
+        float64, or float32, in which the covariance can lose its positive definiteness; see `Kalman`.
 
     Examples
     --------

@@ -105,6 +105,7 @@ class KalmanNetwork(Remembering, BlockLearner):
             "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples, "calibrate": calibrate,
             "precision": precision,
         }  # fmt: skip
+        self.remembers = streams > 1
         self._calibration()  # complains now, not at the first example
 
     def config(self) -> dict[str, Any]:

@@ -18,8 +18,11 @@ from prequential.streams.stream import Stream
 class Remembering(OnlineLearner):
     """A learner with a past it can read: that of the stream it follows, else a journal on disk.
 
-    A subclass reads from `memory`. Examples are in it from before they are learnt.
+    A subclass reads from `memory`. Examples are in it from before they are learnt. One whose settings leave nothing to
+    read again sets `remembers` to False, and no journal is written.
     """
+
+    remembers = True
 
     def __init__(self, classes: int | Sequence[Hashable], **settings: Any) -> None:
         super().__init__(classes, **settings)
@@ -54,7 +57,8 @@ class Remembering(OnlineLearner):
         self.memory.load_state(state["memory"])
 
     def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
-        self.memory.keep(x, ys)  # first: where it cannot, nothing has changed yet
+        if self.remembers:
+            self.memory.keep(x, ys)  # first: where it cannot, nothing has changed yet
         return super()._commit(x, ys)
 
 

@@ -101,6 +101,7 @@ class ReplayStreams(Remembering, BlockLearner):
             "calibration_rate": calibration_rate,
         }  # fmt: skip
         self.average = average
+        self.remembers = streams > 1
 
     def config(self) -> dict[str, Any]:
         return {**self._block_config(), **self._own}

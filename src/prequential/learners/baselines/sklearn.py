@@ -52,7 +52,7 @@ class SklearnLearner(Rebuilt):
     >>> learner = SklearnLearner(2, model="naive_bayes.GaussianNB")
     >>> charges = learner.observe(x, y)
     >>> print(f"{charges.correct.mean():.2f}")
-    0.95
+    0.96
     """
 
     def __init__(

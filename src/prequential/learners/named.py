@@ -1,0 +1,317 @@
+"""Learners by name, with their options: `majority(window=100)`, `river:forest.ARFClassifier(n_models=5)`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from prequential.errors import BadInput, BadSetting
+from prequential.learners.base import Charges, OnlineLearner
+from prequential.learners.baselines.oracle import Oracle as LabelCounts
+from prequential.settings import Settings
+
+FROM_THE_RUN = ("classes", "device", "missing")  # what is the same for all learners, and so not an option of one
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a learner is made from."""
+
+    classes: int | Sequence[Hashable]
+    settings: Settings  # of the transformer, and of no other
+    device: str
+    missing: bool
+    seed: int
+    options: dict[str, Any]
+
+
+def make_learner(
+    spec: str,
+    classes: int | Sequence[Hashable],
+    *,
+    settings: Settings | None = None,
+    device: str = "cpu",
+    missing: bool = False,
+    seed: int | None = None,
+) -> OnlineLearner:
+    """The learner that a text means.
+
+    Parameters
+    ----------
+    spec
+        A name, with options in brackets where they differ from the defaults. `river:` and `sklearn:` stand before any
+        classifier of these libraries; its own settings are options too.
+    classes
+        How many labels there can be, or the labels themselves.
+    settings
+        The settings of the transformers; options win over them.
+    device
+        Where to compute: auto, cpu, cuda, ...
+    missing
+        Whether features may be NaN.
+    seed
+        The seed; by default that of the settings.
+
+    Examples
+    --------
+    >>> make_learner("majority(window=50)", 10).window
+    50
+    >>> make_learner("no-attention(width=64)", 10).settings.window
+    0
+    >>> make_learner("kalmann", 10)
+    Traceback (most recent call last):
+    prequential.errors.BadSetting: unknown learner 'kalmann'; did you mean 'kalman'?
+    """
+    settings = settings or Settings()
+    name, options = parse_call(spec)
+    library, colon, path = name.partition(":")
+    make = LEARNERS.get(name)
+    if make is None and colon and path and library in LIBRARIES:
+        make = LIBRARIES[library](path)
+    if make is None:
+        raise BadSetting(f"unknown learner {name!r}{_nearest(name, learner_names())}")
+    seed = settings.seed if seed is None else seed
+    return make(Given(classes, settings, device, missing, seed, options))
+
+
+def learner_names() -> list[str]:
+    """All names, for help texts; CLASS stands for where a class is inside its library.
+
+    >>> learner_names()[:4]
+    ['transformer', 'two-token', 'no-image', 'no-attention']
+    """
+    return [*LEARNERS, *(f"{library}:CLASS" for library in LIBRARIES)]
+
+
+def _transformer(**changes: Any) -> Callable[[Given], OnlineLearner]:
+    def make(given: Given) -> OnlineLearner:
+        from prequential.learners.transformer import Learner
+
+        _check_kinds("transformer", given.options, typing.get_type_hints(Settings))
+        settings = given.settings.changed(**{"seed": given.seed, **changes, **given.options})
+        return Learner(given.classes, settings=settings, device=given.device, missing=given.missing)
+
+    return make
+
+
+def _baseline(kind: str, **changes: Any) -> Callable[[Given], OnlineLearner]:
+    def make(given: Given) -> OnlineLearner:
+        from prequential.learners import baselines
+
+        options = {**changes, **given.options}
+        return _construct(getattr(baselines, kind), given, options)
+
+    return make
+
+
+def _of_library(kind: str) -> Callable[[str], Callable[[Given], OnlineLearner]]:
+    """Makers of another library's classifiers: options the learner does not have itself are the classifier's."""
+
+    def at(path: str) -> Callable[[Given], OnlineLearner]:
+        def make(given: Given) -> OnlineLearner:
+            from prequential.learners import baselines
+
+            learner = getattr(baselines, kind)
+            own = {name: value for name, value in given.options.items() if name in _option_names(learner)}
+            others = {name: value for name, value in given.options.items() if name not in own}
+            if path == "linear_model.SGDClassifier":  # its default is a hinge, which knows no probabilities
+                others = {"loss": "log_loss", **others}
+            return _construct(learner, given, own, model=path, settings=others)
+
+        return make
+
+    return at
+
+
+def _oracle(given: Given) -> OnlineLearner:
+    return _construct(OracleRow, given, given.options)
+
+
+LEARNERS: dict[str, Callable[[Given], OnlineLearner]] = {
+    "transformer": _transformer(),
+    "two-token": _transformer(model="two-token"),
+    "no-image": _transformer(use_input=False),
+    "no-attention": _transformer(window=0),
+    "last-label": _baseline("LastLabel"),
+    "majority": _baseline("Majority"),
+    "oracle": _oracle,
+    "er": _baseline("ExperienceReplay"),
+    "er-polrs": _baseline("ExperienceReplay", polrs=True),
+    "er-adrep": _baseline("ExperienceReplay", adrep=True),
+    "er-polrs-adrep": _baseline("ExperienceReplay", polrs=True, adrep=True),
+    "acm": _baseline("ACM"),
+    "replay-streams": _baseline("ReplayStreams"),
+    "kalman": _baseline("Kalman"),
+    "kalman-network": _baseline("KalmanNetwork"),
+}
+LIBRARIES = {"river": _of_library("RiverLearner"), "sklearn": _of_library("SklearnLearner")}
+
+
+def _option_names(kind: type[OnlineLearner]) -> list[str]:
+    names = inspect.signature(kind).parameters
+    return [name for name in names if name not in (*FROM_THE_RUN, "model", "settings")]
+
+
+def _construct(kind: type[OnlineLearner], given: Given, options: dict[str, Any], **more: Any) -> OnlineLearner:
+    """A baseline, after its options were checked."""
+    names = _option_names(kind)
+    for name in options:
+        if name not in names:
+            if name in FROM_THE_RUN:
+                raise BadSetting(f"{name} is not an option of a learner: the run sets it, and it is the same for all")
+            raise BadSetting(f"{kind.__name__} has no option {name!r}{_nearest(name, names)}")
+    _check_kinds(kind.__name__, options, typing.get_type_hints(kind.__init__))
+    if "device" in inspect.signature(kind).parameters:
+        from prequential.learners.device import find_device
+
+        more["device"] = str(find_device(given.device))
+    return kind(given.classes, missing=given.missing, **{"seed": given.seed, **options}, **more)
+
+
+def _check_kinds(who: str, options: dict[str, Any], hints: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise BadSetting(f"{who}: {name} is {value!r}, expected {_say(hints[name])}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value from a text is of the kind that an annotation names."""
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if kind in (typing.Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    if kind is typing.Literal:
+        return value in parts
+    if kind is not None and issubclass(kind, Sequence):
+        return isinstance(value, (list, tuple)) and all(_fits(part, parts[0]) for part in value)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, kind or hint)
+
+
+def _say(hint: Any) -> str:
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        return " or ".join(_say(part) for part in parts)
+    if kind is typing.Literal:
+        return "one of " + ", ".join(map(str, parts))
+    if kind is not None and issubclass(kind, Sequence):
+        return f"a list of {_say(parts[0])}"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", types.NoneType: "none"}
+    return names.get(hint, str(hint))
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, names, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(names)}"
+
+
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the options in a text such as `name(option=value, ...)`. Nothing in it is executed.
+
+    Values are numbers, words with or without quotes, true, false, none, lists, and objects of a library.
+
+    >>> parse_call("er(hidden=[64, 32], rate=1e-2, polrs=true)")
+    ('er', {'hidden': [64, 32], 'rate': 0.01, 'polrs': True})
+    >>> parse_call("river:forest.ARFClassifier(drift_detector=drift.ADWIN(delta=0.01))")
+    ('river:forest.ARFClassifier', {'drift_detector': {'model': 'drift.ADWIN', 'delta': 0.01}})
+    """
+    name, bracket, rest = text.partition("(")
+    name = name.strip()
+    if not bracket:
+        return name, {}
+    try:
+        source = f"f({rest.strip()}"
+        call = ast.parse(source, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError
+        return name, _keywords(call, source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise BadSetting(f"cannot read the options in {text!r}; expected them as in majority(window=100)") from None
+
+
+def _keywords(call: ast.Call, source: str) -> dict[str, Any]:
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        raise ValueError  # an option without a name
+    return {str(keyword.arg): _value(keyword.value, source) for keyword in call.keywords}
+
+
+def _value(node: ast.expr, source: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    match node:
+        case ast.Call():
+            return {"model": _word(node.func, source), **_keywords(node, source)}
+        case ast.List() | ast.Tuple():
+            return [_value(part, source) for part in node.elts]
+        case ast.Name() | ast.Attribute() | ast.BinOp():  # a word without quotes: float32, drift.ADWIN, two-token
+            word = _word(node, source)
+            return words.get(word, word)
+    return ast.literal_eval(node)
+
+
+def _word(node: ast.expr, source: str) -> str:
+    text = ast.get_source_segment(source, node) or ""
+    if not re.fullmatch(r"[A-Za-z_][\w.-]*", text):
+        raise ValueError
+    return text
+
+
+class OracleRow(OnlineLearner):
+    """Right iff the label is among the last `window` labels: a row to compare with, and no predictor.
+
+    It looks at the label before it "predicts" it, so it can only `observe`, and is not charged: its log-loss is
+    infinite, which tables leave out.
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    window
+        How many labels are looked back.
+    missing, seed
+        Not used. Taken so that all learners are built alike.
+    """
+
+    stride = 1024
+
+    def __init__(
+        self, classes: int | Sequence[Hashable], *, window: int = 1, missing: bool = False, seed: int = 0
+    ) -> None:
+        super().__init__(classes, missing=missing)
+        self.window, self.seed = window, seed
+        self.counts = LabelCounts([window])
+
+    def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
+        x = self._checked(xs, ys)
+        slots = self._commit(x, ys)
+        correct = self.counts.observe(slots)[:, 0]
+        self.position += len(slots)
+        return Charges(np.full(len(slots), np.inf), np.where(correct, slots, -1), correct, correct.astype(float))
+
+    def config(self) -> dict[str, Any]:
+        return {"classes": self.labels.capacity, "window": self.window, "missing": self.missing, "seed": self.seed}
+
+    def macs_per_example(self) -> float:
+        return 0.0
+
+    def _predict(self, x: np.ndarray) -> np.ndarray:
+        raise BadInput("the oracle cannot predict: it is right where the label it is told was among the last ones")
+
+    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
+        self.counts.observe(slots)
+
+    def _state(self) -> dict[str, Any]:
+        return self.counts.state()
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        self.counts.load_state(state)

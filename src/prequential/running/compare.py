@@ -1,0 +1,371 @@
+"""A comparison: learners × streams × seeds, each a run of its own, in as many processes as there are cores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import tomli_w
+from rich.console import Console
+
+from prequential.checkpoint import write_atomically
+from prequential.errors import BadInput, BadSetting, MissingExtra
+from prequential.learners.named import make_learner, parse_call
+from prequential.running.cell import read_progress, run_cell
+from prequential.running.run import _Lock
+from prequential.running.settings import RunSettings, read_settings, write_settings
+from prequential.running.table1 import check_order
+from prequential.running.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
+from prequential.running.watching import Watching
+from prequential.settings import Settings
+
+POLL_SECONDS = 0.2
+OF_A_STREAM = (
+    "tasks",
+    "task_length",
+    "ways",
+    "examples",
+    "classes",
+    "label",
+    "features",
+    "time",
+    "group",
+    "on_bad_row",
+)
+MAY_CHANGE = (
+    "checkpoint_seconds",
+    "device",
+    "threads",
+    "out",
+)  # results do not depend on these, but for their last bits
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One run of the comparison."""
+
+    stream: str
+    learner: str
+    seed: int
+    directory: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is compared on what, and with which settings."""
+
+    learners: tuple[str, ...]
+    """Learners by name, with options in brackets."""
+    streams: tuple[str, ...]
+    """Streams as for a run, with options in brackets: digits(tasks=20)."""
+    seeds: tuple[int, ...] = (0,)
+    """Each seed is a run; it makes the learner and, where that is drawn at random, the stream."""
+    table1: bool = False
+    """Whether the order of the rows is checked against the paper's Table 1."""
+    run: RunSettings = field(default_factory=RunSettings)
+    """What the runs have in common."""
+    settings: Settings = field(default_factory=Settings)
+    """The settings of the transformers."""
+
+    def __post_init__(self) -> None:
+        for name in ("learners", "streams", "seeds"):
+            if not getattr(self, name):
+                raise BadSetting(f"there is nothing to compare: got 0 {name}, expected at least 1")
+        for learner in self.learners:
+            with suppress(MissingExtra):  # its cells will say so, and the others run
+                make_learner(learner, 2, settings=self.settings)
+        for stream in self.streams:
+            _stream_options(stream)
+
+    def cells(self, directory: Path) -> list[Cell]:
+        """All runs and where they are, stream by stream."""
+        streams, learners = _folders(self.streams), _folders(self.learners)
+        return [
+            Cell(stream, learner, seed, directory / streams[stream] / learners[learner] / str(seed))
+            for stream in self.streams
+            for seed in self.seeds
+            for learner in self.learners
+        ]
+
+    def settings_of(self, cell: Cell) -> tuple[RunSettings, Settings]:
+        """The settings of one run."""
+        name, options = _stream_options(cell.stream)
+        run = replace(self.run, stream=name, learner=cell.learner, threads=1, out=None, **options)
+        return run, self.settings.changed(seed=cell.seed)
+
+    def with_more(self, other: Plan) -> Plan:
+        """This plan and then what another one has besides; the settings are the other one's."""
+
+        def union(name: str) -> tuple[Any, ...]:
+            return tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
+
+        table1 = self.table1 or other.table1
+        return replace(other, learners=union("learners"), streams=union("streams"), seeds=union("seeds"), table1=table1)
+
+    def write(self, directory: Path) -> None:
+        """Keeps the plan as `compare.toml`."""
+        names = {name: list(getattr(self, name)) for name in ("learners", "streams", "seeds")}
+        compared = {"compare": {**names, "table1": self.table1}}
+        text = tomli_w.dumps(compared) + "\n" + write_settings(self.run, self.settings)
+        write_atomically(directory / "compare.toml", text.encode())
+
+
+def read_plan(directory: Path) -> Plan | None:
+    """The plan of the comparison in this directory; None if there is none."""
+    path = directory / "compare.toml"
+    if not path.is_file():
+        return None
+    content = tomllib.loads(path.read_text())
+    kept = content["compare"]
+    return Plan(
+        learners=tuple(kept["learners"]),
+        streams=tuple(kept["streams"]),
+        seeds=tuple(kept["seeds"]),
+        table1=kept["table1"],
+        run=RunSettings(**content["run"]),
+        settings=Settings(**content["learner"]),
+    )
+
+
+def compare(
+    plan: Plan, directory: Path, *, jobs: int | None = None, console: Console | None = None
+) -> tuple[list[Row], dict[str, list[str]]] | None:
+    """Runs what is not finished yet, then writes the tables and the pictures; None when it was stopped.
+
+    Parameters
+    ----------
+    plan
+        What is compared.
+    directory
+        Where the runs, tables and pictures are kept. What an earlier comparison has finished there is kept.
+    jobs
+        How many runs at a time, each in a process with one thread; by default as many as there are cores. 0 does them
+        one after the other in this process.
+    console
+        Where to show progress.
+
+    Returns
+    -------
+    The rows of the table and, by stream, what there is to say about them.
+    """
+    if jobs is not None and jobs < 0:
+        raise BadSetting(f"jobs ({jobs}) must be at least 0")
+    if directory.exists() and not (directory / "compare.toml").is_file() and any(directory.iterdir()):
+        raise BadInput(f"{directory} is not empty and holds no comparison; give another --out")
+    directory.mkdir(parents=True, exist_ok=True)
+    with _Lock(directory):
+        earlier = read_plan(directory)
+        plan = earlier.with_more(plan) if earlier else plan
+        cells = plan.cells(directory)
+        for cell in cells:
+            _check_same(cell, *plan.settings_of(cell))
+        plan.write(directory)
+        todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
+        for cell in todo:
+            text = write_settings(*plan.settings_of(cell))
+            write_atomically(cell.directory / "settings.toml", text.encode())
+        with Watching(cells, console or Console(quiet=True)) as watching:
+            done = _one_by_one(todo, watching) if jobs == 0 else _at_once(todo, jobs or _cores(), watching)
+        if not done:
+            return None
+        rows = [
+            make_row(
+                stream, learner, {c.seed: c.directory for c in cells if (c.stream, c.learner) == (stream, learner)}
+            )
+            for stream in plan.streams
+            for learner in plan.learners
+        ]
+        notes = {stream: _order(rows, stream) for stream in plan.streams} if plan.table1 else {}
+        _write(rows, notes, cells, directory)
+    return rows, notes
+
+
+def show(rows: list[Row], notes: dict[str, list[str]], console: Console) -> None:
+    """Prints the tables, and what there is to say about them."""
+    for part in screen(rows, console.width):
+        console.print(part)
+    for stream, lines in notes.items():
+        console.print(f"{stream}, against the paper's Table 1:", markup=False)
+        for line in lines:
+            console.print(f"- {line}", markup=False)
+
+
+# Running the cells.
+
+
+def _one_by_one(todo: Sequence[Cell], watching: Watching) -> bool:
+    for cell in todo:
+        watching.update()
+        if run_cell(cell.directory) == "stopped":
+            return False
+        watching.update()
+    return True
+
+
+def _at_once(todo: Sequence[Cell], jobs: int, watching: Watching) -> bool:
+    """Runs cells in processes of their own, so many at a time; False when it was asked to stop."""
+    waiting = list(todo)
+    running: dict[Cell, subprocess.Popen[bytes]] = {}
+    try:
+        with _terminated_like_interrupted():
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    cell = waiting.pop(0)
+                    running[cell] = _start(cell)
+                for cell, process in list(running.items()):
+                    if process.poll() is not None:
+                        del running[cell]
+                        _settle(cell, process.returncode)
+                watching.update(running)
+                time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        watching.say("stopping: each run saves what it has; once more to stop at once")
+        for process in running.values():
+            process.send_signal(signal.SIGTERM)
+        try:
+            for process in running.values():
+                process.wait()
+        except KeyboardInterrupt:
+            for process in running.values():
+                process.kill()
+        return False
+    watching.update()
+    return True
+
+
+def _start(cell: Cell) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "prequential.running.cell", str(cell.directory), str(os.getpid())]
+    with (cell.directory / "log.txt").open("ab") as log:
+        # the threads are counted when torch is imported, so they are set before
+        return subprocess.Popen(
+            command, env={**os.environ, **ONE_THREAD}, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def _settle(cell: Cell, code: int) -> None:
+    """Says why a process ended that did not say so itself."""
+    told = read_progress(cell.directory)
+    if told.get("state") in ("finished", "failed") and code == 0:
+        return
+    if told.get("state") == "stopped":
+        why = "it was asked to stop, from outside"
+    elif code < 0:
+        why = f"its process was ended by {signal.Signals(-code).name}, perhaps for want of memory"
+    else:
+        log = (cell.directory / "log.txt").read_text(errors="replace").strip().splitlines()
+        why = f"its process ended with code {code}: {log[-1] if log else 'no word'}"
+    told = {**told, "state": "failed", "why": why}
+    write_atomically(cell.directory / "progress.json", json.dumps(told).encode())
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """A request to end (SIGTERM) is taken like Ctrl-C."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread: signals are somebody else's
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# What is left behind.
+
+
+def _write(rows: list[Row], notes: dict[str, list[str]], cells: list[Cell], directory: Path) -> None:
+    for name, text in (("md", markdown(rows, notes)), ("csv", comma_separated(rows)), ("tex", latex(rows))):
+        write_atomically(directory / f"table.{name}", text.encode())
+    _draw(cells, directory)
+
+
+def _draw(cells: list[Cell], directory: Path) -> None:
+    from prequential.drawing.comparison import Many, Numbers, draw_accuracies, draw_bits, draw_costs, draw_losses
+    from prequential.scoring.scores import Scores
+
+    scores: Many = {}
+    seconds: Numbers = {}
+    macs: Numbers = {}
+    for cell in cells:
+        result = read_result(cell.directory)
+        if result["state"] == "finished":
+            found = Scores.from_records(cell.directory / "records", result["classes"])
+            scores.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(found)
+            seconds.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(result["seconds"])
+            macs.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(result["macs"])
+    if not scores:
+        return
+    for suffix in ("png", "svg"):
+        draw_accuracies(scores, directory / f"accuracy.{suffix}")
+        draw_losses(scores, directory / f"loss.{suffix}")
+        draw_bits(scores, directory / f"bits.{suffix}")
+        draw_costs(scores, seconds, macs, directory / f"cost.{suffix}")
+
+
+def _order(rows: list[Row], stream: str) -> list[str]:
+    found = {row.learner: row.spread("accuracy") for row in rows if row.stream == stream}
+    return check_order({name: spread for name, spread in found.items() if spread is not None})
+
+
+# Names and settings.
+
+
+def _stream_options(text: str) -> tuple[str, dict[str, Any]]:
+    """The stream that a text names, and its options."""
+    if "(" not in text or Path(text).exists():  # a path may have brackets
+        return text, {}
+    name, options = parse_call(text)
+    for option in options:
+        if option not in OF_A_STREAM:
+            raise BadSetting(f"{text}: {option!r} is not an option of a stream; expected {', '.join(OF_A_STREAM)}")
+    return name, options
+
+
+def _folders(names: Iterable[str]) -> dict[str, str]:
+    """A folder for each name: what is left of it without special characters, with a number of its own if need be."""
+    folders: dict[str, str] = {}
+    for name in names:
+        kind, colon, place = name.partition(":")
+        short = f"{kind}-{Path(place).name}" if colon and "/" in place else Path(name).name
+        folder = re.sub(r"[^\w.=,+-]+", "-", short).strip("-.")[:80]
+        if not folder or folder in folders.values():
+            folder = f"{folder}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        folders[name] = folder
+    return folders
+
+
+def _check_same(cell: Cell, run: RunSettings, settings: Settings) -> None:
+    """Refuses to go on with a run that was made with other settings."""
+    path = cell.directory / "settings.toml"
+    if not path.is_file():
+        return
+    on_run, on_learner = read_settings(path)
+    before = {**asdict(RunSettings(**on_run)), **asdict(Settings(**on_learner))}
+    now = {**asdict(run), **asdict(settings)}
+    for name, value in now.items():
+        if name not in MAY_CHANGE and before[name] != value:
+            raise BadSetting(f"{cell.directory} was made with {name} = {before[name]}, not {value}; give another --out")

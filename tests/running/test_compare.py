@@ -1,0 +1,288 @@
+"""Comparisons: the table is what the cells scored, whatever was killed, stopped or failed on the way."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from prequential.cli import main
+from prequential.errors import BadInput, BadSetting
+from prequential.running import compare as comparing
+from prequential.running import table1
+from prequential.running.cell import read_progress, run_cell
+from prequential.running.compare import Plan, compare, read_plan
+from prequential.running.run import Run
+from prequential.running.settings import RunSettings
+from prequential.running.tables import cells_of, latex, make_row, markdown, screen
+from prequential.settings import Settings
+
+SMALL = Settings(width=16, heads=2, depth=1, window=32, chunk=20, streams=2)
+FLAGS = ["--width", "16", "--heads", "2", "--depth", "1", "--window", "32", "--chunk", "20", "--streams", "2"]
+PICTURES = [f"{name}.{suffix}" for name in ("accuracy", "loss", "bits", "cost") for suffix in ("png", "svg")]
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Drawing takes most of the time of a small run, and is looked at in one test only."""
+    monkeypatch.setattr("prequential.running.run.draw_run", lambda *_, **__: None)
+    monkeypatch.setattr(comparing, "_draw", lambda *_: None)
+
+
+def plan(**changes) -> Plan:
+    given = {
+        "learners": ("last-label", "majority(window=5)", "kalman"),
+        "streams": ("digits(tasks=2,task_length=40)",),
+        "seeds": (0, 1),
+    }
+    return Plan(**{**given, "settings": SMALL, **changes})
+
+
+def table(directory: Path) -> list[dict[str, str]]:
+    """The CSV table without the times."""
+    with (directory / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [{name: value for name, value in row.items() if not name.startswith("seconds")} for row in rows]
+
+
+class TestTable:
+    def test_is_what_the_cells_scored(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("prequential.running.run.draw_run", lambda *_, **__: None)
+        rows, notes = compare(plan(), tmp_path / "c", jobs=0)
+        assert notes == {}
+        folders = {"last-label": "last-label", "majority(window=5)": "majority-window=5", "kalman": "kalman"}
+        kept = table(tmp_path / "c")
+        assert [row["learner"] for row in kept] == list(folders)
+        for row, folder in zip(kept, folders.values(), strict=True):
+            cells = [tmp_path / "c" / "digits-tasks=2,task_length=40" / folder / str(seed) for seed in (0, 1)]
+            scores = [json.loads((cell / "scores.json").read_text()) for cell in cells]
+            for name in ("accuracy", "log_loss", "bits", "compression"):
+                values = [each[name] for each in scores]
+                assert float(row[name]) == sum(values) / 2
+                assert [float(row[f"{name}_min"]), float(row[f"{name}_max"])] == sorted(values)
+            assert float(row["macs"]) == scores[0]["macs_per_example"] * 80
+            assert (row["seeds"], row["examples"], row["failed"]) == ("2", "80", "")
+            for cell in cells:
+                assert read_progress(cell).items() >= {"state": "finished", "position": 80, "length": 80}.items()
+                assert 0 < read_progress(cell)["seconds"] < 60
+        text = (tmp_path / "c" / "table.md").read_text()
+        kalman = rows[2].spread("accuracy")[0]
+        assert re.search(rf"\| kalman \| \*\*{100 * kalman:.1f} % \(", text)
+        assert "80 examples, 10 classes, mean (min–max) over 2 seeds" in text
+        for name in PICTURES:
+            assert (tmp_path / "c" / name).stat().st_size > 1000
+
+    def test_grows_with_what_is_given_later(self, tmp_path, no_pictures):
+        compare(plan(seeds=(0,)), tmp_path, jobs=0)
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("scores.json")}
+        assert len(before) == 3
+        rows, _ = compare(plan(learners=("kalman", "er(batch=8)"), seeds=(0, 1)), tmp_path, jobs=0)
+        assert [row.learner for row in rows] == ["last-label", "majority(window=5)", "kalman", "er(batch=8)"]
+        assert all(len(row.results) == 2 for row in rows)
+        assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+        assert read_plan(tmp_path).seeds == (0, 1)
+
+    def test_other_settings_in_the_same_place_are_refused(self, tmp_path, no_pictures):
+        one = {"learners": ("last-label",), "seeds": (0,)}
+        compare(plan(**one), tmp_path, jobs=0)
+        with pytest.raises(BadSetting, match=r"was made with width = 16, not 32; give another --out"):
+            compare(plan(**one, settings=SMALL.changed(width=32)), tmp_path, jobs=0)
+        with pytest.raises(BadSetting, match=r"was made with examples = None, not 10"):
+            compare(plan(**one, run=RunSettings(examples=10)), tmp_path, jobs=0)
+        (tmp_path / "compare.toml").unlink()
+        with pytest.raises(BadInput, match="is not empty and holds no comparison"):
+            compare(plan(), tmp_path, jobs=0)
+
+    def test_failures_are_rows_and_stop_nothing(self, tmp_path, no_pictures, monkeypatch):
+        monkeypatch.setitem(sys.modules, "river", None)
+        learners = ("er(extractor=convnet)", "river:naive_bayes.GaussianNB", "last-label")
+        rows, _ = compare(plan(learners=learners), tmp_path, jobs=0)
+        assert rows[0].failures == ["failed: extractor (convnet) needs images, but x has shape (64,)"]
+        assert "pip install 'prequential[river]'" in rows[1].failures[0]
+        assert len(rows[2].results) == 2
+        text = (tmp_path / "table.md").read_text()
+        assert "| er(extractor=convnet) | failed: extractor (convnet) needs images, but x has shape (64,) |" in text
+        assert r"\multicolumn{6}{l}{failed: extractor (convnet) needs images" in (tmp_path / "table.tex").read_text()
+        monkeypatch.undo()
+        again, _ = compare(read_plan(tmp_path), tmp_path, jobs=0)  # what failed is tried again
+        assert len(again[1].results) == 2
+
+    def test_one_seed_that_fails_is_named_beside_the_others(self, tmp_path):
+        for seed in (0, 1):
+            (tmp_path / str(seed)).mkdir()
+        result = {
+            "finished": True,
+            "count": 10,
+            "classes": 2,
+            "accuracy": 0.5,
+            "log_loss": 0.7,
+            "bits": 10.0,
+            "compression": 1.0,
+        }
+        (tmp_path / "0" / "scores.json").write_text(json.dumps({**result, "macs_per_example": None}))
+        (tmp_path / "0" / "progress.json").write_text(json.dumps({"state": "finished", "seconds": 75.0}))
+        (tmp_path / "1" / "progress.json").write_text(json.dumps({"state": "failed", "why": "no [room]"}))
+        row = make_row("s", "a_b", {seed: tmp_path / str(seed) for seed in (0, 1)})
+        assert cells_of(row) == ["50.0 % [seed 1 failed: no [room]]", "0.700", "10", "100.0 %", "1m15s", "not counted"]
+        console = Console(width=80, file=io.StringIO())
+        for part in screen([row], 80):
+            console.print(part)
+        assert r"a\_b & 50.0\,\% [seed 1" in latex([row])
+        assert "## s" in markdown([row])
+        shown = console.file.getvalue()
+        assert "a_b: seed 1 failed: no [room]" in shown
+        assert "not counted" in shown
+
+    def test_a_process_that_ends_without_a_word_is_a_failure(self, tmp_path):
+        cell = plan(seeds=(0,)).cells(tmp_path)[0]
+        cell.directory.mkdir(parents=True)
+        comparing._settle(cell, -signal.SIGKILL)
+        assert read_progress(cell.directory)["why"] == "its process was ended by SIGKILL, perhaps for want of memory"
+        (cell.directory / "log.txt").write_text("Traceback\nOSError: disk full\n")
+        comparing._settle(cell, 1)
+        assert read_progress(cell.directory)["why"] == "its process ended with code 1: OSError: disk full"
+
+
+class TestPlan:
+    def test_mistakes_are_found_before_anything_runs(self, tmp_path):
+        for changes, sentence in (
+            ({"learners": ("kalmann",)}, "unknown learner 'kalmann'; did you mean 'kalman'?"),
+            ({"learners": ()}, "got 0 learners, expected at least 1"),
+            ({"streams": ("digits(width=3)",)}, "'width' is not an option of a stream"),
+        ):
+            with pytest.raises(BadSetting, match=re.escape(sentence)):
+                plan(**changes)
+        with pytest.raises(BadSetting, match=r"jobs \(-1\)"):
+            compare(plan(), tmp_path / "new", jobs=-1)
+
+    def test_comes_back_from_its_file(self, tmp_path):
+        given = plan(streams=("digits(tasks=3)", "a b/prices.csv(label=up,features=[x, y])"), table1=True)
+        given.write(tmp_path)
+        assert read_plan(tmp_path) == given
+        run, settings = given.settings_of(given.cells(tmp_path)[-1])
+        assert (run.stream, run.label, run.features, run.threads) == ("a b/prices.csv", "up", ["x", "y"], 1)
+        assert (run.learner, settings) == ("kalman", SMALL.changed(seed=1))
+
+    def test_no_two_cells_share_a_folder(self, tmp_path):
+        learners = ("majority(window=5)", "majority (window=5)", "er(rate=0.1)", "er(rate=.1)")
+        streams = ("emnist:/a/x.npz", "emnist:/b/x.npz", "digits")
+        directories = [cell.directory for cell in plan(learners=learners, streams=streams).cells(tmp_path)]
+        assert len(set(directories)) == len(directories) == 4 * 3 * 2
+        assert tmp_path / "emnist-x.npz" / "majority-window=5" / "0" in directories
+        assert all(directory.parents[2] == tmp_path for directory in directories)
+
+
+class TestTable1:
+    def test_the_order_is_checked_pair_by_pair(self):
+        right = {name: (share / 100, share / 100, share / 100) for name, share in table1.PAPER.items()}
+        assert table1.check_order(right) == ["28 of 28 pairs of rows are in the paper's order."]
+        wrong = {**right, "acm": (0.5, 0.5, 0.5)}
+        lines = table1.check_order(wrong)
+        assert lines[0] == "26 of 28 pairs of rows are in the paper's order."
+        assert "The paper has kalman (30 %) above acm (26 %); here kalman has 30.0 % and acm 50.0 %." in lines
+        assert len(lines) == 3
+        del wrong["er"]
+        assert table1.check_order(wrong)[-1] == "Not compared, because there is no result: er."
+
+    def test_the_preset_runs_the_rows_and_reports_the_order(self, tmp_path, no_pictures, capsys, monkeypatch):
+        monkeypatch.setattr(table1, "PAPER", {"last-label": 12, "kalman": 30, "no-image": 18})
+        on = ["--on", "digits(tasks=1,task_length=60)", "--jobs", "0", "--out", str(tmp_path)]
+        main(["compare", "table1", *FLAGS, *on])
+        out = capsys.readouterr().out
+        assert "3 pairs of rows are in the paper's order." in out
+        assert "pairs of rows are in the paper's order." in (tmp_path / "table.md").read_text()
+        kept = read_plan(tmp_path)
+        assert kept.table1
+        assert kept.learners == ("last-label", "kalman", "no-image")
+        assert kept.run.examples == table1.EXAMPLES
+
+
+class TestResume:
+    def test_stopped_and_resumed_it_gives_the_same_table(self, tmp_path, no_pictures, monkeypatch):
+        learners = ("transformer", "er(batch=8)")
+        compare(plan(learners=learners), tmp_path / "whole", jobs=0)
+        count = 0
+
+        def stop(telling, run):
+            nonlocal count
+            count += 1
+            run.stopped = count == 6
+
+        with monkeypatch.context() as patch:
+            patch.setattr("prequential.running.cell.Telling.__call__", stop)
+            assert compare(plan(learners=learners), tmp_path / "parts", jobs=0) is None
+        states = [
+            read_progress(cell.directory).get("state") for cell in plan(learners=learners).cells(tmp_path / "parts")
+        ]
+        assert states == ["finished", "stopped", None, None]
+        compare(read_plan(tmp_path / "parts"), tmp_path / "parts", jobs=0)
+        assert table(tmp_path / "parts") == table(tmp_path / "whole")
+
+    def test_the_time_is_the_sum_of_all_goes(self, tmp_path, no_pictures):
+        one = plan(learners=("last-label",), seeds=(0,))
+        compare(one, tmp_path, jobs=0)
+        directory = one.cells(tmp_path)[0].directory
+        first = read_progress(directory)["seconds"]
+        (directory / "progress.json").write_text(json.dumps({**read_progress(directory), "seconds": 1000.0}))
+        for path in (directory / "checkpoints").iterdir():
+            path.unlink()
+        assert run_cell(directory) == "finished"
+        assert 1000 < read_progress(directory)["seconds"] < 1000 + 60
+        assert first < 60
+
+    def test_killed_in_the_middle_it_goes_on_with_the_same_command(self, tmp_path, no_pictures, capsys):
+        """A real comparison in processes, killed with SIGKILL while its first run works, then resumed."""
+        given = plan(learners=("kalman(block=16)", "er(batch=16)"), streams=("digits(tasks=30)",), seeds=(0,))
+        compare(given, tmp_path / "whole", jobs=0)
+        cells = given.cells(tmp_path / "killed")
+        command = ["compare", *FLAGS, "--learners", *given.learners, "--on", *given.streams]
+        command += ["--out", str(tmp_path / "killed")]
+        started = [sys.executable, "-m", "prequential.cli", *command, "--checkpoint-seconds", "0", "--jobs", "1"]
+        process = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        while not list(cells[0].directory.glob("checkpoints/*.safetensors")):
+            assert process.poll() is None, process.communicate()[0].decode()
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        end = time.monotonic() + 60
+        while read_progress(cells[0].directory)["state"] == "running":  # until it notices that it works for nobody
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        stopped = [read_progress(cell.directory) for cell in cells]
+        assert [told.get("state") for told in stopped] == ["stopped", None]
+        assert 0 < stopped[0]["position"] < 6000
+        main(command)
+        assert table(tmp_path / "killed") == table(tmp_path / "whole")
+        out = capsys.readouterr().out
+        for row in table(tmp_path / "whole"):
+            assert f"{100 * float(row['accuracy']):.1f}%" in out
+        for cell in cells:
+            assert "Traceback" not in (cell.directory / "log.txt").read_text()
+            environment = json.loads((cell.directory / "environment.json").read_text())
+            assert environment["processor"]["threads"] == 1
+
+
+class TestCommandLine:
+    def test_without_learners_it_asks_for_them(self, tmp_path, capsys):
+        with pytest.raises(SystemExit):
+            main(["compare", "--out", str(tmp_path)])
+        assert "compare needs learners" in capsys.readouterr().err
+
+    def test_run_takes_a_learner_by_name(self, tmp_path, capsys, no_pictures):
+        file = tmp_path / "settings.toml"
+        file.write_text("learner = 'kalman(block=16)'\ntasks = 2\n")
+        main(["run", "--config", str(file), "--task-length", "40", "--out", str(tmp_path / "run")])
+        assert "80 examples, 10 classes · kalman(block=16)" in capsys.readouterr().out.replace("\n", "")
+        run = Run(tmp_path / "run")
+        assert run.settings.learner == "kalman(block=16)"
+        assert run.learner.stride == 16
