@@ -11,21 +11,31 @@ if TYPE_CHECKING:
     from prequential.scoring.evaluate import evaluate as evaluate
     from prequential.scoring.scores import Scores as Scores
     from prequential.settings import Settings as Settings
+    from prequential.streams.arrays import ArrayStream as ArrayStream
     from prequential.streams.digits import digits as digits
     from prequential.streams.journal import Journal as Journal
+    from prequential.streams.open import open_stream as open_stream
+    from prequential.streams.photos import PhotoStream as PhotoStream
     from prequential.streams.stream import Chunk as Chunk
     from prequential.streams.stream import Stream as Stream
+    from prequential.streams.tables import TableStream as TableStream
+    from prequential.streams.tasks import SplitStream as SplitStream
 
 _PLACES = {
+    "ArrayStream": "streams.arrays",
     "Chunk": "streams.stream",
     "Journal": "streams.journal",
     "Learner": "learners.transformer",
     "OnlineLearner": "learners.base",
+    "PhotoStream": "streams.photos",
     "Scores": "scoring.scores",
     "Settings": "settings",
+    "SplitStream": "streams.tasks",
     "Stream": "streams.stream",
+    "TableStream": "streams.tables",
     "digits": "streams.digits",
     "evaluate": "scoring.evaluate",
+    "open_stream": "streams.open",
 }
 __all__ = sorted(_PLACES)
 

@@ -23,6 +23,7 @@ Many = dict[str, dict[str, list[Scores]]]
 Numbers = dict[str, dict[str, list[float | None]]]
 
 LONGEST_NAME = 26
+PALETTE = (*COLOURS, "#6a3d9a", "#8b5a2b", "#5c6b1f")  # purple, brown, olive: comparisons have more lines than runs
 WILD = 2  # a loss or a code longer than so many times the uniform one is cut off: it would hide the others
 DASHES: tuple[Any, ...] = (
     "-",
@@ -262,9 +263,9 @@ def _looks(scores: Many) -> dict[str, Look]:
         names = learners
     looks = {}
     for i, (learner, name) in enumerate(zip(learners, names, strict=True)):
-        again = i // len(COLOURS)
+        again = i // len(PALETTE)
         marker, sign = MARKERS[again % len(MARKERS)]
-        looks[learner] = Look(name, COLOURS[i % len(COLOURS)], DASHES[again % len(DASHES)], marker, sign)
+        looks[learner] = Look(name, PALETTE[i % len(PALETTE)], DASHES[again % len(DASHES)], marker, sign)
     return looks
 
 

@@ -30,6 +30,7 @@ class Inputs:
         standardise = not image if settings.standardise is None else settings.standardise and self._vectors
         self._border = Normaliser(self.features) if standardise else None
         self._live = Normaliser(self.features) if standardise else None
+        self._replays = [Normaliser(self.features) for _ in range(settings.streams - 1)] if standardise else []
 
     def alone(self, x: np.ndarray) -> np.ndarray:
         """Examples to predict, each on its own."""
@@ -54,18 +55,37 @@ class Inputs:
             self._border.update(self._flat(x))
             self._live.load_state(self._border.state())
 
+    def replayed(self, reader: int, x: np.ndarray, *, first: bool) -> np.ndarray:
+        """The chunk a replay stream reads next (its first, after it went back), exactly as it was when it was new.
+
+        A replay stream reads from the start on without leaving anything out, so statistics of its own, taken along the
+        way, are those of that time. With the statistics of now, the past would look unlike the present.
+        """
+        if self._border is None:
+            return self._scaled(x)
+        if first:
+            self._replays[reader] = Normaliser(self.features)
+        vectors = self._flat(x)
+        standardised = self._replays[reader].transform(vectors)
+        self._replays[reader].update(vectors)
+        return standardised
+
     def past(self, x: np.ndarray) -> np.ndarray:
-        """Examples of the past, by the statistics at the last border. Changes nothing."""
+        """Any examples of the past, by the statistics at the last border. Changes nothing."""
         return self._scaled(x) if self._border is None else self._border.apply(self._flat(x))
 
     def state(self) -> dict[str, Any]:
-        made = {"border": self._border, "live": self._live}
-        return {name: None if statistics is None else statistics.state() for name, statistics in made.items()}
+        if self._border is None or self._live is None:
+            return {}
+        replays = [statistics.state() for statistics in self._replays]
+        return {"border": self._border.state(), "live": self._live.state(), "replays": replays}
 
     def load_state(self, state: dict[str, Any]) -> None:
         if self._border is not None and self._live is not None:
             self._border.load_state(state["border"])
             self._live.load_state(state["live"])
+            for statistics, saved in zip(self._replays, state["replays"], strict=True):
+                statistics.load_state(saved)
 
     def _flat(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), -1)

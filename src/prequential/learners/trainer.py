@@ -92,17 +92,17 @@ class Trainer:
     def turn(self, chunk: Examples, replay: Callable[[int], Examples], *, position: int, following: int) -> np.ndarray:
         """One turn: the chunk's log-probabilities from before any step on it, then a step in every stream.
 
-        `replay(c)` reads chunk c of the past, `position` is that of the chunk's first example, and `following` is
-        the number of the next turn.
+        `replay(r)` reads the chunk at which replay stream r stands, `position` is that of the chunk's first example,
+        and `following` is the number of the next turn.
         """
         turn = position // self.settings.chunk + 1
         if self.settings.updates == "joint":
-            past_chunks = [replay(c) if turn > 1 else chunk for c in self.readers.chunk]
+            past_chunks = [replay(reader) if turn > 1 else chunk for reader in range(len(self.readers))]
             log_p = self._joint_step([chunk, *past_chunks], position)
         else:
             log_p = self._step(self.cache, chunk, position, reported=True)
-            for c, cache in zip(self.readers.chunk, self.replay_caches, strict=True):
-                self._step(cache, replay(c) if turn > 1 else chunk, position, reported=False)
+            for reader, cache in enumerate(self.replay_caches):
+                self._step(cache, replay(reader) if turn > 1 else chunk, position, reported=False)
         for reader, cache in enumerate(self.replay_caches):
             if self.readers.advance(reader, turn, following):
                 cache.clear()

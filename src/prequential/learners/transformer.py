@@ -161,12 +161,15 @@ class Learner(OnlineLearner):
         following = self._done // self.settings.chunk + 1
         return self._trainer.turn(chunk, self._past_chunk, position=position, following=following)
 
-    def _past_chunk(self, number: int) -> Examples:
-        """A chunk of the past, counted from 1, standardised by the statistics as they are now."""
+    def _past_chunk(self, reader: int) -> Examples:
+        """The chunk at which a replay stream stands, as it was when it was new."""
         assert self._inputs is not None
+        assert self._trainer is not None
+        number = self._trainer.readers.chunk[reader]
         start = (number - 1) * self.settings.chunk
         chunk = self._memory.read(start, start + self.settings.chunk)
-        return self._inputs.past(chunk.x), np.asarray(self.labels.assign(chunk.y))
+        x = self._inputs.replayed(reader, chunk.x, first=number == 1)
+        return x, np.asarray(self.labels.assign(chunk.y))
 
     def _prepare(self, x: np.ndarray) -> None:
         if self._inputs is None:

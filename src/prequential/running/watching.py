@@ -92,9 +92,7 @@ class Watching:
         table = Table(caption=caption, caption_justify="left", box=None, header_style="bold", pad_edge=False)
         for heading in ("learner", "stream", "seed", "examples", "examples/s", "accuracy", "log-loss", "state"):
             left = heading in ("learner", "stream", "state")
-            table.add_column(
-                heading, justify="left" if left else "right", no_wrap=heading != "state", overflow="ellipsis"
-            )
+            table.add_column(heading, justify="left" if left else "right", no_wrap=True, overflow="ellipsis")
         for cell in shown:
             texts = _texts(told[cell])
             texts[-1] = f"[{COLOURS[told[cell]['state']]}]{escape(texts[-1])}[/]"
