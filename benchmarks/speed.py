@@ -19,7 +19,7 @@ import torch
 from plain import PlainLoop
 
 from prequential.learners.transformer import Learner
-from prequential.settings import Settings
+from prequential.settings import Settings, for_digits
 from prequential.streams.digits import digits
 
 
@@ -72,7 +72,7 @@ def base_model(rounds: int) -> None:
 
 def default_run(rounds: int) -> None:
     """The default run's examples a second over those of the plain loop."""
-    s = Settings()
+    s = for_digits()
     stream = digits()
     learner, plain = Learner(10, settings=s), PlainLoop(s, 64, 10)
     learner.replay_from(stream)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import App, Group, Parameter
 
 from prequential.errors import PrequentialError
 from prequential.running.settings import RunSettings, read_settings
-from prequential.settings import Settings
+from prequential.settings import Settings, for_digits
 
 app = App(
     name="prequential",
@@ -35,7 +36,8 @@ def run(
 ) -> None:
     """Run a learner over a stream: each example is predicted, charged, and only then learnt.
 
-    Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task.
+    Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task. For these the
+    learner's settings are --depth 2 --window 256 --chunk 50 --streams 8 --rate 0.064 --recent 0, unless you say otherwise.
 
     Parameters
     ----------
@@ -261,14 +263,30 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _config(arguments: list[str]) -> tuple[cyclopts.config.Dict, ...]:
-    """The settings of the file given with --config, checked, as defaults of the flags."""
+    """What flags default to: the settings of the file given with --config, then those made for the digits."""
+    path, stream = _value(arguments, "--config"), _value(arguments, "--stream")
+    sources = []
+    if path is not None:
+        on_run, on_learner = read_settings(Path(path))
+        stream = stream or on_run.get("stream")
+        sources.append(cyclopts.config.Dict({"run": _flags({**on_run, **on_learner})}, source=path))
+    if stream in (None, "digits"):
+        preset = {name: value for name, value in asdict(for_digits()).items() if value != getattr(Settings(), name)}
+        sources.append(cyclopts.config.Dict({"run": _flags(preset)}, source="the digits' settings"))
+    return tuple(sources)
+
+
+def _value(arguments: list[str], flag: str) -> str | None:
     for i, argument in enumerate(arguments):
-        if argument == "--config" or argument.startswith("--config="):
-            path = argument.partition("=")[2] or (arguments[i + 1] if i + 1 < len(arguments) else "")
-            on_run, on_learner = read_settings(Path(path))
-            flags = {name.replace("_", "-"): value for name, value in {**on_run, **on_learner}.items()}
-            return (cyclopts.config.Dict({"run": flags}, source=path),)
-    return ()
+        if argument == flag and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(f"{flag}="):
+            return argument.partition("=")[2]
+    return None
+
+
+def _flags(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "-"): value for name, value in settings.items()}
 
 
 if __name__ == "__main__":

@@ -17,15 +17,15 @@ class Settings:
     """How labels enter: added to keys and values (pi), or as tokens of their own (two-token)."""
     width: int = 128
     """Width D of the transformer."""
-    depth: int = 2
+    depth: int = 4
     """Number of transformer blocks L."""
     heads: int | None = None
     """Number of query heads H; by default 4, and 8 from width 1024 on. There is one key head."""
-    window: int = 256
+    window: int = 512
     """Context C: how many past tokens each prediction can attend to (two-token has two tokens an example). 0: none."""
-    chunk: int = 50
+    chunk: int = 64
     """Chunk length S: examples per gradient step."""
-    streams: int = 8
+    streams: int = 4
     """Number of streams E: the reported one and E - 1 replay streams. 1: no replay."""
     updates: Literal["sequential", "joint"] = "sequential"
     """One step per stream, one after the other (as in the paper), or one step on all streams as a batch."""
@@ -39,7 +39,9 @@ class Settings:
     """Network that turns images into features, learned jointly; auto: convnet for images, none for vectors."""
     standardise: bool | None = None
     """Standardise features by past statistics; by default on for vectors, off for images."""
-    rate: float = 0.064
+    recent: int | None = None
+    """Also give each feature relative to about so many latest examples; by default 300 for up to 256 features. 0: not."""
+    rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is rate / width."""
     extractor_rate: float = 3e-4
     """Step size of the extractor."""
@@ -66,7 +68,7 @@ class Settings:
         for name, low in (
             ("width", 1), ("depth", 1), ("window", 0), ("chunk", 1), ("streams", 1), ("warmup", 0),
             ("decay_examples", 1), ("label_scale", 0), ("rate", 0), ("extractor_rate", 0), ("weight_decay", 0),
-            ("seed", 0), ("freeze_at", 0), ("heads", 1),
+            ("seed", 0), ("freeze_at", 0), ("heads", 1), ("recent", 0),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not value >= low:
@@ -110,3 +112,8 @@ class Settings:
                 near = get_close_matches(name, names, 1)
                 raise BadSetting(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         return replace(self, **changes)
+
+
+def for_digits() -> Settings:
+    """The settings of the demonstration: fewer blocks and more replay, as its tasks are short and many."""
+    return Settings(depth=2, window=256, chunk=50, streams=8, rate=0.064, recent=0)

@@ -18,6 +18,7 @@ VARIANTS = {
     "short-window": {"window": 5},
     "schedule": {"warmup": 50, "decay": "cosine", "decay_examples": 200, "positions": "none"},
     "raw": {"standardise": False},
+    "recent": {"recent": 10, "streams": 2},
     "frozen": {"freeze_at": 64},
 }
 

@@ -10,6 +10,38 @@ from prequential.errors import BadSetting
 from prequential.learners.normaliser import Normaliser
 from prequential.settings import Settings
 
+FEW = 256  # up to so many features, each is also given relative to the recent past
+
+
+class Scales:
+    """The features standardised by all of the past, and beside them by its latest part: what is unusual just now."""
+
+    def __init__(self, width: int, memories: list[int | None]) -> None:
+        self._parts = [Normaliser(width, memory=memory) for memory in memories]
+
+    def transform(self, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.transform(x) for part in self._parts], 1)
+
+    def each(self, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.each(x) for part in self._parts], 1)
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.apply(x) for part in self._parts], 1)
+
+    def update(self, x: np.ndarray, *, chunk: bool) -> None:
+        """Takes examples into the statistics; at the end of a chunk, what is old loses weight."""
+        for part in self._parts:
+            part.update(x)
+            if chunk:
+                part.forget()
+
+    def state(self) -> dict[str, Any]:
+        return {"parts": [part.state() for part in self._parts]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        for part, saved in zip(self._parts, state["parts"], strict=True):
+            part.load_state(saved)
+
 
 class Inputs:
     """Turns examples like the first one into float arrays: (n, features), or (n, channels, height, width) for images.
@@ -26,11 +58,13 @@ class Inputs:
             raise BadSetting(f"extractor ({self.extractor}) needs images, but x has shape {shape}")
         self.image_bytes = image and dtype == np.uint8
         self._vectors = self.extractor == "none"
-        self.features = int(np.prod(shape)) if self._vectors else 0
+        self._width = int(np.prod(shape))
+        self._recent = settings.recent if settings.recent is not None else (300 if self._width <= FEW else 0)
         standardise = not image if settings.standardise is None else settings.standardise and self._vectors
-        self._border = Normaliser(self.features) if standardise else None
-        self._live = Normaliser(self.features) if standardise else None
-        self._replays = [Normaliser(self.features) for _ in range(settings.streams - 1)] if standardise else []
+        self.features = self._width * (2 if standardise and self._recent else 1) if self._vectors else 0
+        self._border = self._statistics() if standardise else None
+        self._live = self._statistics() if standardise else None
+        self._replays = [self._statistics() for _ in range(settings.streams - 1)] if standardise else []
 
     def alone(self, x: np.ndarray) -> np.ndarray:
         """Examples to predict, each on its own."""
@@ -42,7 +76,7 @@ class Inputs:
             return self._scaled(x)
         vectors = self._flat(x)
         standardised = self._live.transform(vectors)
-        self._live.update(vectors)
+        self._live.update(vectors, chunk=False)
         return standardised
 
     def chunk(self, x: np.ndarray) -> np.ndarray:
@@ -52,7 +86,7 @@ class Inputs:
     def finish_chunk(self, x: np.ndarray) -> None:
         """Moves the border behind a chunk."""
         if self._border is not None and self._live is not None:
-            self._border.update(self._flat(x))
+            self._border.update(self._flat(x), chunk=True)
             self._live.load_state(self._border.state())
 
     def replayed(self, reader: int, x: np.ndarray, *, first: bool) -> np.ndarray:
@@ -64,10 +98,10 @@ class Inputs:
         if self._border is None:
             return self._scaled(x)
         if first:
-            self._replays[reader] = Normaliser(self.features)
+            self._replays[reader] = self._statistics()
         vectors = self._flat(x)
         standardised = self._replays[reader].transform(vectors)
-        self._replays[reader].update(vectors)
+        self._replays[reader].update(vectors, chunk=True)
         return standardised
 
     def past(self, x: np.ndarray) -> np.ndarray:
@@ -86,6 +120,9 @@ class Inputs:
             self._live.load_state(state["live"])
             for statistics, saved in zip(self._replays, state["replays"], strict=True):
                 statistics.load_state(saved)
+
+    def _statistics(self) -> Scales:
+        return Scales(self._width, [None, self._recent] if self._recent else [None])
 
     def _flat(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), -1)

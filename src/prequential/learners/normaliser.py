@@ -20,6 +20,8 @@ class Normaliser:
     ----------
     width
         How many features.
+    memory
+        About how many of the latest examples the statistics are of, where `forget` is called; by default all of them.
     clip
         The largest result, in deviations; keeps one broken measurement from drowning everything.
 
@@ -34,8 +36,8 @@ class Normaliser:
     [-1, 0, 1]
     """
 
-    def __init__(self, width: int, *, clip: float = 10.0) -> None:
-        self.clip = clip
+    def __init__(self, width: int, *, memory: int | None = None, clip: float = 10.0) -> None:
+        self.memory, self.clip = memory, clip
         self.count = np.zeros(width)  # measured values per feature
         self.mean = np.zeros(width)
         self.square = np.zeros(width)  # sum of squared distances from the mean
@@ -46,6 +48,15 @@ class Normaliser:
             return
         count, mean, square = self._along(x)
         self.count, self.mean, self.square = count[-1].copy(), mean[-1].copy(), square[-1].copy()
+
+    def forget(self) -> None:
+        """Makes the examples so far weigh no more than `memory` of them.
+
+        A step of its own, because when it is done must not depend on the sizes in which the examples come.
+        """
+        if self.memory is not None:
+            kept = np.minimum(1.0, self.memory / np.maximum(self.count, 1))
+            self.count, self.square = self.count * kept, self.square * kept
 
     def transform(self, x: np.ndarray) -> np.ndarray:
         """Consecutive new examples, each by everything before it and itself. Changes nothing."""

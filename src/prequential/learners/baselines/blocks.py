@@ -51,7 +51,7 @@ class BlockLearner(OnlineLearner):
             )
         self.stride = block
         self.hidden, self.extractor, self.standardise = tuple(hidden), extractor, standardise
-        self._inputs_like = Settings(extractor=extractor, standardise=standardise)  # type: ignore[arg-type]
+        self._inputs_like = Settings(extractor=extractor, standardise=standardise, recent=0, streams=1)  # type: ignore[arg-type]
         self.device, self.seed = torch.device(device), seed
         self.inputs: Inputs | None = None  # made when the first example shows what x looks like
         self.done = 0  # examples in finished blocks
