@@ -94,11 +94,11 @@ def test_options_reach_the_stream(files):
 
 def test_what_is_not_known_says_what_is(files):
     with pytest.raises(
-        BadInput, match=r"'nothing' is neither a known stream nor a path that exists; expected digits, emnist:PATH"
+        BadInput, match=r"'nothing' is neither a known stream nor a path that exists; expected digits, photos, emnist:PATH"
     ):
         open_stream("nothing")
     (files / "t.xls").write_text("")
-    with pytest.raises(BadInput, match=r"t.xls' cannot be read as a stream; expected digits, emnist:PATH"):
+    with pytest.raises(BadInput, match=r"t.xls' cannot be read as a stream; expected digits, photos, emnist:PATH"):
         open_stream(str(files / "t.xls"))
     with pytest.raises(BadInput, match="'covertype' names no path; expected covertype:PATH"):
         open_stream("covertype")

@@ -20,7 +20,8 @@ from prequential.models.pi import PiTransformer
 from prequential.models.two_token import TwoTokenTransformer
 from prequential.settings import Settings
 
-Examples = tuple[np.ndarray, np.ndarray]  # inputs (n, ...) and the output units of their labels (n,)
+# inputs (n, ...), the output units of their labels (n,), and how many labels had been met before each of them (n,)
+Examples = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Trainer:
@@ -68,24 +69,24 @@ class Trainer:
         self._dropout = network is not None and bool(network.dropout)
         self._optimiser = Optimiser(self.model, settings)
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
+    def predict(self, x: np.ndarray, known: int) -> np.ndarray:
         """Log-probabilities (n, classes) of n inputs, each as the next one after all that is in the context."""
         self.model.eval()
         past = self.cache.recent()
         with torch.no_grad(), self._precision():
             # the past is repeated for every example, so many are done a few at a time
             parts = [self.model.predict(self._tensor(x[i : i + 64]), past) for i in range(0, len(x), 64)]
-        return torch.cat(parts).cpu().numpy()
+            return self._shared(torch.cat(parts), np.full(len(x), known)).cpu().numpy()
 
     def extend_context(self, examples: Examples) -> np.ndarray:
         """Puts labelled examples of an unfinished chunk in the context; their log-probabilities (n, classes)."""
-        log_p, new = self._report(self.cache.recent(), *self._tensors(examples))
+        log_p, new = self._report(self.cache.recent(), examples)
         self.cache.append(new)
         return log_p.cpu().numpy()
 
     def score(self, examples: Examples) -> np.ndarray:
         """A pass over a whole chunk without a step, for parameters that are frozen; its log-probabilities."""
-        log_p, new = self._report(self.cache.past(), *self._tensors(examples))
+        log_p, new = self._report(self.cache.past(), examples)
         self.cache.finish_chunk(new)
         return log_p.cpu().numpy()
 
@@ -113,13 +114,14 @@ class Trainer:
         x, y = self._tensors(examples)
         past = cache.past()
         # what is reported comes from a pass without dropout, so with dropout the chunk takes two
-        report = self._report(past, x, y) if reported and self._dropout else None
+        report = self._report(past, examples) if reported and self._dropout else None
         self._begin_step()
         with self._precision():
-            log_p, new = self.model(x[None], y[None], past, [past[0].shape[2]])
-        F.nll_loss(log_p[0], y).backward()  # type: ignore[no-untyped-call]
+            raw, new = self.model(x[None], y[None], past, [past[0].shape[2]])
+        log_p = self._shared(raw[0], examples[2])
+        F.nll_loss(log_p, y).backward()  # type: ignore[no-untyped-call]
         self._end_step(position)
-        report = report or (log_p[0].detach(), new)
+        report = report or (log_p.detach(), new)
         cache.finish_chunk(report[1])
         return report[0]
 
@@ -127,7 +129,7 @@ class Trainer:
         """One step on the chunks of all streams as a batch; the reported stream's log-probabilities."""
         caches = [self.cache, *self.replay_caches]
         tensors = [self._tensors(chunk) for chunk in chunks]
-        report = self._report(self.cache.past(), *tensors[0]) if self._dropout else None
+        report = self._report(self.cache.past(), chunks[0]) if self._dropout else None
         self._begin_step()
         # a last chunk that is short cannot share a batch with the others; the gradients are added up either way
         for length in sorted({len(y) for _, y in tensors}):
@@ -135,7 +137,8 @@ class Trainer:
             past, filled = _stacked([caches[i] for i in members])
             x, y = (torch.stack([tensors[i][part] for i in members]) for part in (0, 1))
             with self._precision():
-                log_p, (k, v) = self.model(x, y, past, filled)
+                raw, (k, v) = self.model(x, y, past, filled)
+            log_p = torch.stack([self._shared(raw[row], chunks[i][2]) for row, i in enumerate(members)])
             loss = F.nll_loss(log_p.flatten(0, 1), y.flatten())
             (loss * (len(members) / len(chunks))).backward()  # type: ignore[no-untyped-call]
             for row, i in enumerate(members):
@@ -149,11 +152,24 @@ class Trainer:
         self.cache.finish_chunk(report[1])
         return report[0]
 
-    def _report(self, past: Past, x: Tensor, y: Tensor) -> tuple[Tensor, Past]:
+    def _report(self, past: Past, examples: Examples) -> tuple[Tensor, Past]:
+        x, y = self._tensors(examples)
         self.model.eval()
         with torch.no_grad(), self._precision():
             log_p, new = self.model(x[None], y[None], past, [past[0].shape[2]])
-        return log_p[0], new
+            return self._shared(log_p[0], examples[2]), new
+
+    def _shared(self, log_p: Tensor, known: np.ndarray) -> Tensor:
+        """Log-probabilities (n, classes) in which the labels not met yet together start with the weight of one.
+
+        Each with a weight of its own, they would outweigh the few that were met wherever the capacity is generous.
+        """
+        classes = log_p.shape[1]
+        if known[0] >= classes:
+            return log_p
+        unmet = np.arange(classes) >= known[:, None]
+        share = np.where(unmet, -np.log(np.maximum(classes - known, 1))[:, None], 0.0).astype(np.float32)
+        return torch.log_softmax(log_p + torch.from_numpy(share).to(self.device), -1)
 
     def _begin_step(self) -> None:
         self.model.train()

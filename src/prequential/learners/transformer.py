@@ -76,6 +76,7 @@ class Learner(OnlineLearner):
         self._trainer: Trainer | None = None
         self._memory = Memory(None if self.home is None else self.home / "journal")
         self._done = 0  # examples in finished chunks
+        self._known = self._known_at_border = len(self.labels)  # labels met so far, and up to the last chunk border
         self._pending_x: list[np.ndarray] = []  # the unfinished chunk, as it came
         self._pending_slots: list[int] = []
         if self.home is not None:
@@ -107,7 +108,7 @@ class Learner(OnlineLearner):
     def _predict(self, x: np.ndarray) -> np.ndarray:
         if self._inputs is None or self._trainer is None:
             return np.full((len(x), self.labels.capacity), -np.log(self.labels.capacity))
-        return self._trainer.predict(self._inputs.alone(x))
+        return self._trainer.predict(self._inputs.alone(x), self._known)
 
     def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
         self._take(x, slots, report=False)
@@ -140,7 +141,8 @@ class Learner(OnlineLearner):
             return self._turn(x, slots)
         log_p = np.empty(0)
         if report or not completes:
-            log_p = self._trainer.extend_context((self._inputs.extend(x), slots))
+            log_p = self._trainer.extend_context((self._inputs.extend(x), slots, self._met(slots)))
+        self._known = max(self._known, int(slots.max()) + 1)
         self._pending_x.append(x.copy())  # it is kept beyond this call, and the array is the user's
         self._pending_slots += slots.tolist()
         if completes:
@@ -151,7 +153,9 @@ class Learner(OnlineLearner):
         """One turn on a whole chunk; its log-probabilities from before the steps."""
         assert self._inputs is not None
         assert self._trainer is not None
-        chunk = (self._inputs.chunk(x), slots)
+        self._known = self._known_at_border
+        chunk = (self._inputs.chunk(x), slots, self._met(slots))
+        self._known = self._known_at_border = max(self._known, int(slots.max()) + 1)
         position = self._done
         self._inputs.finish_chunk(x)
         self._done += len(slots)
@@ -169,7 +173,11 @@ class Learner(OnlineLearner):
         start = (number - 1) * self.settings.chunk
         chunk = self._memory.read(start, start + self.settings.chunk)
         x = self._inputs.replayed(reader, chunk.x, first=number == 1)
-        return x, np.asarray(self.labels.assign(chunk.y))
+        return x, np.asarray(self.labels.assign(chunk.y)), np.full(len(chunk), self._known)
+
+    def _met(self, slots: np.ndarray) -> np.ndarray:
+        """How many labels had been met before each of these examples, which come next."""
+        return np.maximum.accumulate(np.concatenate([[self._known], slots[:-1] + 1]))
 
     def _prepare(self, x: np.ndarray) -> None:
         if self._inputs is None:
@@ -253,6 +261,7 @@ class Learner(OnlineLearner):
             "trainer": None if self._trainer is None else self._trainer.state(),
             "memory": self._memory.state(),
             "done": self._done,
+            "known": [self._known, self._known_at_border],
             "pending_x": pending,
             "pending_slots": list(self._pending_slots),
         }
@@ -266,6 +275,7 @@ class Learner(OnlineLearner):
             self._inputs.load_state(state["inputs"])
             self._trainer.load_state(state["trainer"])
         self._done = int(state["done"])
+        self._known, self._known_at_border = (int(count) for count in state["known"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
         self._pending_slots = [int(slot) for slot in state["pending_slots"]]
         self._memory.load_state(state["memory"])
