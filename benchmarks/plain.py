@@ -22,7 +22,7 @@ class PlainBlock(nn.Module):
         self.k = nn.Linear(s.width, s.key_width, bias=False)
         self.v = nn.Linear(s.width, s.key_width, bias=False)
         self.o = nn.Linear(s.width, s.width, bias=False)
-        self.up = nn.Linear(s.width, 4 * s.width, bias=False)
+        self.up = nn.Linear(s.width, 4 * s.width)
         self.down = nn.Linear(4 * s.width, s.width, bias=False)
         self.key_labels = nn.Embedding(classes, s.key_width)
         self.value_labels = nn.Embedding(classes, s.key_width)

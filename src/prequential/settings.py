@@ -23,7 +23,7 @@ class Settings:
     """Number of query heads H; by default 4, and 8 from width 1024 on. There is one key head."""
     window: int = 512
     """Context C: how many past tokens each prediction can attend to (two-token has two tokens an example). 0: none."""
-    chunk: int = 64
+    chunk: int = 32
     """Chunk length S: examples per gradient step."""
     streams: int = 4
     """Number of streams E: the reported one and E - 1 replay streams. 1: no replay."""

@@ -94,7 +94,8 @@ def test_options_reach_the_stream(files):
 
 def test_what_is_not_known_says_what_is(files):
     with pytest.raises(
-        BadInput, match=r"'nothing' is neither a known stream nor a path that exists; expected digits, photos, emnist:PATH"
+        BadInput,
+        match=r"'nothing' is neither a known stream nor a path that exists; expected digits, photos, emnist:PATH",
     ):
         open_stream("nothing")
     (files / "t.xls").write_text("")
