@@ -1,6 +1,8 @@
-"""Memory over a long live stream: after 1,000,000 examples of 64 features against after 100,000.
+"""Memory over a long stream: of a live learner after 1,000,000 examples of 64 features against after 100,000, and of
+reading 2,000,000 examples of the CLOC-like stream against 200,000.
 
     python benchmarks/memory.py
+    python benchmarks/memory.py --photos
 
 The learner is fed as a user would feed it, so its examples go to a journal on disk. A few minutes on two cores.
 Expected: within 5 %.
@@ -15,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from prequential.learners.transformer import Learner
+from prequential.streams.photos import PhotoStream
 
 
 def resident() -> float:
@@ -41,7 +44,25 @@ def main(examples: int) -> None:
     )
 
 
+def photos(examples: int) -> None:
+    """Reads the stream from start to end in the process of a learner (torch loaded)."""
+    stream = PhotoStream(examples)
+    early = 0.0
+    for start in range(0, examples, 256):
+        stream.read(start, start + 256)
+        if start // 256 == examples // 10 // 256:
+            early = resident()
+            print(f"after {start:>9,} examples of photos: {early:.1f} MB", flush=True)
+    late = resident()
+    print(f"after {examples:>9,} examples of photos: {late:.1f} MB, ratio {late / early:.3f}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=1_000_000)
-    main(parser.parse_args().examples)
+    parser.add_argument("--photos", action="store_true", help="read the CLOC-like stream instead, 2,000,000 examples")
+    arguments = parser.parse_args()
+    if arguments.photos:
+        photos(2_000_000)
+    else:
+        main(arguments.examples)

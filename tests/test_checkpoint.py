@@ -32,14 +32,18 @@ def test_a_difference_of_one_bit_is_seen():
     assert not same_state({"a": np.zeros(2, np.float32)}, {"a": np.zeros(2, np.float64)})
 
 
-@pytest.mark.parametrize("where", [0.02, 0.5, 0.99])
-def test_a_flipped_bit_anywhere_is_refused(tmp_path, where):
+def test_a_flipped_bit_anywhere_is_refused(tmp_path):
     write_checkpoint(tmp_path / "c", STATE)
-    content = bytearray((tmp_path / "c").read_bytes())
-    content[int(where * len(content))] ^= 4
-    (tmp_path / "c").write_bytes(content)
-    with pytest.raises(BadCheckpoint):
-        read_checkpoint(tmp_path / "c")
+    content = (tmp_path / "c").read_bytes()
+    for where in range(len(content)):
+        damaged = bytearray(content)
+        damaged[where] ^= 1 << where % 8
+        (tmp_path / "c").write_bytes(damaged)
+        try:
+            back = read_checkpoint(tmp_path / "c")
+        except BadCheckpoint:
+            continue
+        assert same_state(back, STATE), where  # a bit that means nothing, such as one of the padding
 
 
 @pytest.mark.parametrize("size", [0, 5, 200])

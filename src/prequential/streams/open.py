@@ -201,7 +201,7 @@ def _check(spec: str, loader: Callable[..., Stream], options: dict[str, Any]) ->
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
         return
     # the first is the place; the others are options, also where they can be given without their name
-    names = [parameter.name for parameter in known if parameter.name not in ("path", "directory", "metadata")]
+    names = [parameter.name for parameter in known if parameter.name not in ("path", "directory", "metadata", "source")]
     for option in options:
         if option not in names:
             raise BadSetting(f"{spec} does not take {option}; it takes {', '.join(names) or 'no options'}")
