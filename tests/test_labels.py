@@ -59,7 +59,7 @@ def test_what_cannot_be_saved_is_named():
 
     table = Labels(1)
     table.assign([Colour()])
-    with pytest.raises(BadInput, match="of type Colour can be learnt but not saved"):
+    with pytest.raises(BadInput, match="of type Colour cannot be kept on disk"):
         table.state()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from prequential.errors import BadCheckpoint
 
 FORMAT = "prequential-checkpoint-1"
+Refuse = Callable[[dict[str, Any]], str | None]
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -88,17 +90,25 @@ class CheckpointFolder:
     def write(self, position: int, state: dict[str, Any]) -> None:
         """Writes the checkpoint of a position and removes those that are no longer needed."""
         write_checkpoint(self.directory / f"{position:012d}.safetensors", state)
-        for old in self._paths()[: -self.keep]:
+        for old in [*self._paths()[: -self.keep], *self.directory.glob(".*.tmp")]:  # some a killed process has left
             old.unlink()
 
-    def newest(self) -> tuple[dict[str, Any] | None, list[str]]:
-        """The newest state that can be read (None if there is none), and a sentence on each that could not."""
+    def newest(self, refuse: Refuse | None = None) -> tuple[dict[str, Any] | None, list[str]]:
+        """The newest state that can be used (None if there is none), and a sentence on each that could not.
+
+        `refuse` may say why a state that can be read is not one to go on with.
+        """
         refused: list[str] = []
         for path in reversed(self._paths()):
             try:
-                return read_checkpoint(path), refused
+                state = read_checkpoint(path)
             except BadCheckpoint as error:
                 refused.append(str(error))
+                continue
+            reason = None if refuse is None else refuse(state)
+            if reason is None:
+                return state, refused
+            refused.append(f"{path} does not belong here: {reason}")
         return None, refused
 
     def _paths(self) -> list[Path]:

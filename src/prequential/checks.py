@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from prequential.checkpoint import same_state
 from prequential.errors import BadInput
@@ -93,9 +94,11 @@ def check_no_future_replay(make: Make) -> None:
         chunk = Chunk(x[start : start + learner.stride], y[start : start + learner.stride])
         if start == 0:
             learner.replay_from(stream)
-        stream.present = start + len(chunk)  # the learner is handed these now
+        stream.present = start or len(
+            chunk
+        )  # what it is handed now is not the past yet (but at the very start there is no other)
         learner.observe(chunk.x, chunk.y)
-    assert stream.furthest <= 150
+    assert stream.furthest < 150, "the last examples were read again while they were new"
 
 
 def check_one_by_one(make: Make) -> None:
@@ -118,6 +121,17 @@ def check_one_by_one(make: Make) -> None:
     assert worst < TOLERANCE, f"in uneven pieces the losses differ by up to {worst}"
 
 
+def check_state_is_a_snapshot(make: Make) -> None:
+    """A state taken once must not change when the learner learns on, and must bring the learner back to that moment."""
+    learner, (x, y) = make(3), _examples(80)
+    learner.replay_from(_Guarded(x, y, 80))
+    learner.observe(x[:40], y[:40])
+    taken, again = learner.state(), learner.state()
+    learner.observe(x[40:], y[40:])
+    assert same_state(taken, again), "a state changed while the learner learnt on"
+    assert not same_state(taken, learner.state()), "learning changed nothing"
+
+
 def check_same_again(make: Make) -> None:
     """Two learners made alike and given the same examples must be equal to the last bit."""
     x, y = _examples(70)
@@ -135,12 +149,14 @@ def check_learners_share_nothing(make: Make) -> None:
     np.random.seed(5)  # noqa: NPY002 (the global generator is what is checked)
     expected = np.random.random()  # noqa: NPY002
     np.random.seed(5)  # noqa: NPY002
+    torch_before = torch.random.get_rng_state()
     losses = []
     for t in range(0, 60, 10):
         losses.append(first.observe(x[t : t + 10], y[t : t + 10]).log_loss)
         second.observe(-x[t : t + 10], y[::-1][t : t + 10])
     assert np.allclose(np.concatenate(losses), alone.log_loss, atol=TOLERANCE), "another learner changed the losses"
     assert np.random.random() == expected, "NumPy's global generator was used"  # noqa: NPY002
+    assert torch.equal(torch.random.get_rng_state(), torch_before), "PyTorch's global generator was used"
 
 
 def check_inputs_are_copied(make: Make) -> None:
@@ -244,9 +260,14 @@ def check_memory(make: Make) -> None:
             learner.learn_many(x, y)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
+        held = _bytes(learner.state())
+        for _ in range(2):
+            learner.learn_many(x, y)
+        more = _bytes(learner.state()) - held
     finally:
         tracemalloc.stop()
     assert grown < 20 * 1024, f"800 more examples took {grown} more bytes"
+    assert more < 4 * 1024, f"400 more examples made the state larger by {more} bytes"
 
 
 CHECKS: list[Callable[[Make], None]] = [
@@ -256,6 +277,7 @@ CHECKS: list[Callable[[Make], None]] = [
     check_past_counts,
     check_no_future_replay,
     check_one_by_one,
+    check_state_is_a_snapshot,
     check_same_again,
     check_learners_share_nothing,
     check_inputs_are_copied,
@@ -265,6 +287,15 @@ CHECKS: list[Callable[[Make], None]] = [
     check_evaluate,
     check_memory,
 ]
+
+
+def _bytes(state: Any) -> int:
+    """The size of all arrays and tensors in a state; tracemalloc does not see PyTorch's."""
+    if isinstance(state, dict):
+        return sum(_bytes(part) for part in state.values())
+    if isinstance(state, list):
+        return sum(_bytes(part) for part in state)
+    return int(getattr(state, "nbytes", 0))
 
 
 def _examples(n: int) -> tuple[np.ndarray, list[int]]:

@@ -248,6 +248,8 @@ def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noq
         console.print(f"stopped at example {work.position:,}; go on with: prequential resume {work.directory}")
     for line in describe(scores):
         console.print(line)
+    if work.skipped:
+        console.print(f"{work.skipped:,} bad rows or images were left out")
     console.print(f"results in {work.directory}, picture {work.directory / 'curves.png'}", soft_wrap=True)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import datetime
+import decimal
+import uuid
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -67,6 +69,11 @@ class Labels:
                 raise BadInput(
                     f"example {first + i}: label {raw!r} is a {type(raw).__name__}, not a hashable value"
                 ) from None
+            if label not in self._slots:
+                try:
+                    encode(label)
+                except BadInput as error:
+                    raise BadInput(f"example {first + i}: {error}") from None
             if label != label:
                 raise BadInput(f"example {first + i}: label is {raw!r}, which is not equal to itself")
             if label not in self._slots and label not in new:
@@ -118,9 +125,11 @@ def encode(label: Any) -> Any:
         return {"frozenset": sorted((encode(part) for part in label), key=repr)}
     if isinstance(label, (datetime.datetime, datetime.date)):
         return {type(label).__name__: label.isoformat()}
+    if isinstance(label, (uuid.UUID, decimal.Decimal)):
+        return {type(label).__name__: str(label)}
     raise BadInput(
-        f"label {label!r} of type {type(label).__name__} can be learnt but not saved; "
-        "use numbers, text, bytes, dates, or tuples and frozensets of them"
+        f"label {label!r} of type {type(label).__name__} cannot be kept on disk; "
+        "use numbers, text, bytes, dates, UUIDs, or tuples and frozensets of them"
     )
 
 
@@ -138,6 +147,10 @@ def decode(code: Any) -> Any:
             return frozenset(decode(part) for part in value)
         case "datetime":
             return datetime.datetime.fromisoformat(value)
+        case "UUID":
+            return uuid.UUID(value)
+        case "Decimal":
+            return decimal.Decimal(value)
         case "date":
             return datetime.date.fromisoformat(value)
     raise BadCheckpoint(f"unknown kind of label {kind!r} in the checkpoint")

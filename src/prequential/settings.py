@@ -43,6 +43,8 @@ class Settings:
     """Also give each feature relative to about so many latest examples; by default 300 for up to 256 features. 0: not."""
     rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is rate / width."""
+    joint_rate: float | None = None
+    """Learning rate alpha_0 where updates are joint; by default the same as rate."""
     extractor_rate: float = 3e-4
     """Step size of the extractor."""
     weight_decay: float = 1e-2
@@ -68,7 +70,7 @@ class Settings:
         for name, low in (
             ("width", 1), ("depth", 1), ("window", 0), ("chunk", 1), ("streams", 1), ("warmup", 0),
             ("decay_examples", 1), ("label_scale", 0), ("rate", 0), ("extractor_rate", 0), ("weight_decay", 0),
-            ("seed", 0), ("freeze_at", 0), ("heads", 1), ("recent", 0),
+            ("seed", 0), ("freeze_at", 0), ("heads", 1), ("recent", 0), ("joint_rate", 0),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not value >= low:
@@ -98,6 +100,12 @@ class Settings:
     @property
     def key_width(self) -> int:
         return self.width // self.query_heads
+
+    @property
+    def step_size(self) -> float:
+        """What AdamW steps with: the rate over the width."""
+        joint = self.updates == "joint" and self.joint_rate is not None
+        return (self.joint_rate if joint and self.joint_rate is not None else self.rate) / self.width
 
     @property
     def window_examples(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -169,6 +171,39 @@ class TestHome:
         newest.write_bytes(newest.read_bytes()[:-100])
         assert same_state(Learner.open(tmp_path).state(), learner.state())
 
+    def test_it_keeps_what_it_learns_from_a_stream_too(self, tmp_path):
+        stream = digits(tasks=1, task_length=100)
+        learner = make(home=tmp_path / "home")
+        evaluate(stream, learner)
+        opened = Learner.open(tmp_path / "home")
+        assert opened.position == 100
+        assert same_state(opened.state(), learner.state())
+
+    def test_a_save_ahead_of_its_journal_is_passed_over(self, tmp_path):
+        chunk = digits(tasks=1, task_length=64).read(0, 64)
+        learner = make(home=tmp_path)
+        learner.learn_many(chunk.x, chunk.y)
+        learner.save()
+        os.truncate(tmp_path / "journal" / "y.bin", 4 * 20)
+        assert Learner.open(tmp_path).position == 20
+
+    def test_labels_known_beforehand_keep_their_places(self, tmp_path):
+        Learner(["a", "b", "c"], home=tmp_path, **SMALL).learn([1.0], "c")
+        assert Learner.open(tmp_path).labels.known == ["a", "b", "c"]
+
+    def test_a_label_that_cannot_be_kept_changes_nothing(self, tmp_path):
+        class Colour:
+            pass
+
+        learner = make(home=tmp_path)
+        learner.learn([1.0], "red")
+        before = learner.state()
+        with pytest.raises(BadInput, match=r"example 1: label .* of type Colour cannot be kept on disk"):
+            learner.learn([1.0], Colour())
+        assert same_state(before, learner.state())
+        learner.learn([1.0], "blue")
+        assert Learner.open(tmp_path).position == 2
+
     def test_a_home_that_is_taken_is_refused(self, tmp_path):
         make(home=tmp_path).learn(np.zeros(4), 0)
         with pytest.raises(BadInput, match=r"is not empty; Learner\.open"):
@@ -295,6 +330,26 @@ def test_missing_values_count_as_the_mean():
     assert np.isfinite(charges.log_loss).all()
     with pytest.raises(BadSetting, match="standardise"):
         Learner(2, **SMALL, missing=True, standardise=False).learn([1.0, np.nan], 0)
+
+
+def test_after_a_stream_was_left_early_its_future_is_out_of_reach():
+    stream = digits(tasks=1, task_length=160)
+    learner = make()
+    evaluate(stream, learner, after=lambda position, chunk, charges: position >= 32)
+    more = digits(tasks=1, task_length=64, seed=1).read(0, 64)
+    learner.learn_many(more.x, more.y)
+    assert np.array_equal(learner._memory.read(32, 96).x, more.x)
+
+
+def test_values_too_large_for_the_network_are_refused():
+    learner = make(standardise=False)
+    learner.learn([1.0, 2.0], 0)
+    before = learner.state()
+    with pytest.raises(BadInput, match=r"example 1: feature \(1,\) is 1e\+39, expected at most 3.4e\+38"):
+        learner.learn([1.0, 1e39], 0)
+    with pytest.raises(BadInput, match=r"example 2: x has shape \(1,\), but the one before has \(2,\)"):
+        learner.learn_many([[1.0, 2.0], [3.0]], [0, 1])
+    assert same_state(before, learner.state())
 
 
 def test_half_precision_stays_close():

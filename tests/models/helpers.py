@@ -14,7 +14,7 @@ CLASSES, FEATURES = 5, 3
 
 
 def small(model: str, *, chunk: int, window: int, depth: int = 2, **changes: object) -> Transformer:
-    """A model in double precision whose output depends on everything it can see; the same weights for any chunk."""
+    """a model whose output depends on everything it can see; the same weights for any chunk."""
     torch.manual_seed(0)
     settings = Settings(model=model, width=16, heads=2, depth=depth, window=window, chunk=chunk).changed(**changes)
     kind = PiTransformer if model == "pi" else TwoTokenTransformer

@@ -102,6 +102,24 @@ class TestDirectory:
         with pytest.raises(BadInput, match="another process is working in"):
             run.go(lambda _: other.go())
 
+    def test_resuming_one_that_is_alive_touches_nothing(self, tmp_path):
+        run = new(tmp_path / "run", tasks=30, task_length=100)
+        tried = []
+
+        def try_to_resume(run):
+            if run.position == 1500:
+                with pytest.raises(BadInput, match="another process is working in"):
+                    Run(tmp_path / "run").restore()
+                tried.append(sorted(path.name for path in (tmp_path / "run" / "records").iterdir()))
+
+        run.go(try_to_resume)
+        assert tried == [["part-000000000000.parquet"]]
+
+    def test_what_a_kill_at_the_very_start_leaves_is_no_obstacle(self, tmp_path):
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / ".settings.toml.123.tmp").write_text("half")
+        assert new(tmp_path / "run").go().count == 200
+
 
 class TestResume:
     @pytest.fixture
@@ -150,6 +168,18 @@ class TestResume:
         settings.write_text(settings.read_text().replace("tasks = 4", "tasks = 5"))
         with pytest.raises(BadCheckpoint, match="has changed: its fingerprint is"):
             Run(tmp_path / "run").restore()
+
+    def test_the_checkpoint_of_another_learner_is_passed_over(self, tmp_path):
+        new(tmp_path / "run").go()
+        other = Run(tmp_path / "other", TINY, SMALL.changed(rate=0.5))
+        other.begin()
+        other.go()
+        newest = sorted((tmp_path / "other" / "checkpoints").iterdir())[-1]
+        (tmp_path / "run" / "checkpoints" / "000000000201.safetensors").write_bytes(newest.read_bytes())
+        resumed = Run(tmp_path / "run")
+        resumed.restore()
+        assert resumed.position == 200
+        assert "does not belong here" in resumed.warnings[0]
 
     def test_another_number_of_threads_is_said(self, tmp_path):
         run = new(tmp_path / "run")

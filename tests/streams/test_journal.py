@@ -29,6 +29,8 @@ def test_a_record_cut_off_by_a_crash_is_dropped(tmp_path, name, cut):
     assert len(again) == 3
     again.append(np.zeros((1, 3)), ["c"])
     assert again.read(0, 4).y == ["a", "b", "a", "c"]
+    again.close()
+    assert Journal(tmp_path).read(0, 4).y == ["a", "b", "a", "c"]
 
 
 def test_kinds_of_numbers(tmp_path):
@@ -36,6 +38,10 @@ def test_kinds_of_numbers(tmp_path):
     whole.append(np.array([[1, 2]]), [0])
     whole.append(np.array([[0.5, 2.5]]), [1])  # fractions after whole numbers must not be cut
     assert whole.read(1, 2).x.tolist() == [[0.5, 2.5]]
+    small = Journal(tmp_path / "small")
+    small.append(np.array([[1, 2]], np.uint8), [0])
+    small.append(np.array([[0.5, 300]]), [1])
+    assert small.read(1, 2).x.tolist() == [[0.5, 300]]
     images = Journal(tmp_path / "images")
     images.append(np.full((2, 4, 4), 200, np.uint8), ["a", "a"])
     assert images.read(0, 2).x.dtype == np.uint8

@@ -179,3 +179,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 def test_declared_classes_and_given_ones():
     assert TableStream(frame(20)).classes is None
     assert TableStream(frame(20), classes=7).classes == 7
+
+
+@pytest.mark.parametrize("use", ["group", "time"])
+def test_the_label_cannot_come_in_by_another_door(use):
+    table = {"a": [1.0, 2.0, 3.0], "b": [0, 1, 1]}
+    with pytest.raises(BadInput, match=f"column 'b' is the label and cannot also be the {use}"):
+        TableStream(pa.table(table), label="b", **{use: "b"})

@@ -185,8 +185,15 @@ class OnlineLearner(ABC):
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         """xs as an array, after everything that could be wrong with it or with the labels has been looked for."""
-        x = np.asarray(xs)
         first = self.position
+        try:
+            x = np.asarray(xs)
+        except ValueError:
+            shapes = [np.shape(row) for row in xs]
+            i = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
+            raise BadInput(
+                f"example {first + i}: x has shape {shapes[i]}, but the one before has {shapes[0]}"
+            ) from None
         if x.dtype.kind not in "fiub":
             raise BadInput(f"example {first}: x has dtype {x.dtype}, expected numbers")
         if x.ndim < 2:

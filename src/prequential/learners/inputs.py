@@ -66,6 +66,10 @@ class Inputs:
         self._live = self._statistics() if standardise else None
         self._replays = [self._statistics() for _ in range(settings.streams - 1)] if standardise else []
 
+    @property
+    def standardises(self) -> bool:
+        return self._border is not None
+
     def alone(self, x: np.ndarray) -> np.ndarray:
         """Examples to predict, each on its own."""
         return self._scaled(x) if self._live is None else self._live.each(self._flat(x))

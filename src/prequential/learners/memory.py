@@ -46,7 +46,8 @@ class Memory:
 
         A memory that already keeps a journal goes on with it.
         """
-        self._follows = stream is not None and self._journal is None
+        # where a directory was asked for, everything that is learnt is kept there
+        self._follows = stream is not None and self._journal is None and self._directory is None
         if self._follows and stream is not None:
             self._source = Watched(stream)
             self._source.present = self.length

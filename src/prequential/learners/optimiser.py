@@ -31,9 +31,7 @@ class Optimiser:
             groups.setdefault((name.startswith("extractor."), decays), []).append(parameter)
             self._names.append(name)
             self._parameters.append(parameter)
-        self._base = [
-            settings.extractor_rate if extractor else settings.rate / settings.width for extractor, _ in groups
-        ]
+        self._base = [settings.extractor_rate if extractor else settings.step_size for extractor, _ in groups]
         self._adamw = torch.optim.AdamW(
             [
                 {"params": members, "weight_decay": settings.weight_decay if decays else 0.0}
@@ -54,7 +52,7 @@ class Optimiser:
 
     def state(self) -> dict[str, Any]:
         return {
-            name: dict(self._adamw.state[parameter])
+            name: {key: value.clone() for key, value in self._adamw.state[parameter].items()}
             for name, parameter in zip(self._names, self._parameters, strict=True)
             if parameter in self._adamw.state
         }

@@ -54,7 +54,9 @@ class Trainer:
         device: torch.device,
     ) -> None:
         self.settings, self.device = settings, device
-        with torch.random.fork_rng(devices=[]):  # reproducible, and nobody else's random numbers are touched
+        with torch.random.fork_rng(
+            devices=range(torch.cuda.device_count())
+        ):  # reproducible, and nobody else's random numbers are touched
             torch.manual_seed(settings.seed)
             network: nn.Module | None = None
             if extractor != "none" and settings.use_input:
@@ -193,7 +195,7 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         return {
-            "parameters": dict(self.model.named_parameters()),
+            "parameters": {name: value.detach().clone() for name, value in self.model.named_parameters()},
             "optimiser": self._optimiser.state(),
             "cache": self.cache.state(),
             "replay_caches": [cache.state() for cache in self.replay_caches],

@@ -82,7 +82,8 @@ class Learner(OnlineLearner):
         if self.home is not None:
             if self.home.exists() and any(self.home.iterdir()):
                 raise BadInput(f"{self.home} is not empty; Learner.open goes on with a learner that lives there")
-            write_atomically(self.home / "learner.json", json.dumps(self.config()).encode())
+            made = {"config": self.config(), "labels": self.labels.state()}
+            write_atomically(self.home / "learner.json", json.dumps(made).encode())
 
     @property
     def model(self) -> Transformer | None:
@@ -120,6 +121,8 @@ class Learner(OnlineLearner):
         """Takes the steps of the unfinished chunk now. The next chunk is the rest of it."""
         if self._pending_slots:
             self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
+            if self.home is not None:  # the journal knows the examples, but not that the chunk was cut short here
+                self.save()
 
     def _take(self, x: np.ndarray, slots: np.ndarray, report: bool) -> np.ndarray:
         """Takes examples, chunk by chunk; their log-probabilities where a report is asked for."""
@@ -160,7 +163,7 @@ class Learner(OnlineLearner):
         self._inputs.finish_chunk(x)
         self._done += len(slots)
         self._pending_x, self._pending_slots = [], []
-        if self.settings.freeze_at is not None and position >= self.settings.freeze_at:
+        if self.settings.freeze_at is not None and self._done > self.settings.freeze_at:
             return self._trainer.score(chunk)
         following = self._done // self.settings.chunk + 1
         return self._trainer.turn(chunk, self._past_chunk, position=position, following=following)
@@ -186,6 +189,8 @@ class Learner(OnlineLearner):
     def _build(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         """Makes the network for inputs like the first example."""
         inputs = Inputs(self.settings, shape, dtype)
+        if self.missing and not inputs.standardises:
+            raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
         self._trainer = Trainer(
             self.settings,
             features=inputs.features,
@@ -198,6 +203,14 @@ class Learner(OnlineLearner):
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         x = super()._checked(xs, ys)
+        if x.dtype == np.float64 and (x.ndim > 2 or self.settings.standardise is False):
+            large = np.argwhere(np.abs(x) > np.finfo(np.float32).max)
+            if len(large):
+                where = tuple(int(i) for i in large[0])
+                raise BadInput(
+                    f"example {self.position + where[0]}: feature {where[1:]} is {x[where]}, expected at most "
+                    f"{np.finfo(np.float32).max:.3g} in size where features are not standardised"
+                )
         if self._inputs is not None and x.ndim > 2 and (x.dtype == np.uint8) != self._inputs.image_bytes:
             expected = "uint8" if self._inputs.image_bytes else "floats"
             raise BadInput(f"example {self.position}: the image is {x.dtype}, but the first one was {expected}")
@@ -240,10 +253,22 @@ class Learner(OnlineLearner):
         home = Path(home)
         if not (home / "learner.json").is_file():
             raise BadInput(f"{home} holds no learner; Learner(..., home=...) makes one there")
-        learner = cls(**json.loads((home / "learner.json").read_text()), device=device)
+        made = json.loads((home / "learner.json").read_text())
+        learner = cls(**made["config"], device=device)
         learner.home = home
-        state, _ = CheckpointFolder(home / "saves").newest()
+        learner.labels.load_state(made["labels"])
+        learner._known = learner._known_at_border = len(learner.labels)
         journal = Journal(home / "journal")
+
+        def ahead(state: dict[str, Any]) -> str | None:
+            position = state["position"]
+            return (
+                f"it was saved at {position} examples, but the journal holds {len(journal)}"
+                if position > len(journal)
+                else None
+            )
+
+        state, _ = CheckpointFolder(home / "saves").newest(ahead)
         if state is not None:
             learner.load_state(state)
         learner.replay_from(journal)
@@ -267,6 +292,7 @@ class Learner(OnlineLearner):
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
+        self._inputs = self._trainer = None
         if state["inputs"] is not None:
             assert self.shape is not None
             self._build(self.shape, np.dtype(np.uint8 if state["image_bytes"] else np.float32))

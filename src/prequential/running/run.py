@@ -57,7 +57,7 @@ class Run:
         if run is None or learner is None:
             given, learning = read_settings(directory / "settings.toml")
             run, learner = RunSettings(**given), Settings(**learning)
-        elif directory.exists() and any(directory.iterdir()):
+        elif directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
             raise BadInput(f"{directory} is not empty; prequential resume {directory} goes on with a run that is there")
         self.settings, self.learner_settings = run, learner
         self.stream: Stream = open_stream(run.stream, **_stream_options(run, learner.seed))
@@ -79,7 +79,13 @@ class Run:
         self.stopped = False  # whether a signal asked it to end early
         self.warnings: list[str] = []
         self._checkpoints = CheckpointFolder(directory / "checkpoints")
+        self._lock = _Lock(directory)
         self._fingerprint = self.stream.fingerprint()
+
+    @property
+    def skipped(self) -> int:
+        """Rows or images of the data that were left out because they cannot be used."""
+        return int(getattr(self.stream, "skipped", 0))
 
     @property
     def finished(self) -> bool:
@@ -88,13 +94,30 @@ class Run:
     def begin(self) -> None:
         """Writes what a new run starts with."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        text = write_settings(replace(self.settings, out=None), self.learner_settings)
+        self._lock.take()
+        # a path is kept whole, so that the run can be resumed from anywhere
+        name, colon, place = self.settings.stream.rpartition(":")
+        stream = f"{name}{colon}{Path(place).resolve()}" if Path(place).exists() else self.settings.stream
+        text = write_settings(replace(self.settings, out=None, stream=stream), self.learner_settings)
         write_atomically(self.directory / "settings.toml", text.encode())
+        self._write_environment()
+
+    def _write_environment(self) -> None:
         write_atomically(self.directory / "environment.json", json.dumps(_environment(self), indent=2).encode())
+
+    def _foreign(self, state: dict[str, Any]) -> str | None:
+        """Why a checkpoint is not one of this run, if it is not."""
+        for name, here in (("kind", type(self.learner).__name__), ("config", self.learner.config())):
+            if state.get(name) != json.loads(json.dumps(here)):
+                return f"it was made by a learner with {name} {state.get(name)}, expected {here}"
+        return None
 
     def restore(self) -> None:
         """Goes back to the newest good checkpoint; without one, to the beginning."""
-        state, refused = self._checkpoints.newest()
+        self._lock.take()  # first of all: what another process is writing must not be touched
+        if not (self.directory / "environment.json").exists():  # killed before it was written
+            self._write_environment()
+        state, refused = self._checkpoints.newest(self._foreign)
         self.warnings += [f"{sentence}; using the one before it" for sentence in refused]
         if state is None:
             self.records.clear()
@@ -117,7 +140,7 @@ class Run:
 
     def go(self, progress: Progress | None = None) -> Scores:
         """Runs to the end, or until a signal asks to stop; either way everything is saved."""
-        with _Lock(self.directory), _Signals(self):
+        with self._lock, _Signals(self):
             saved = time.monotonic()
             starts = self.stream.task_starts()
 
@@ -152,6 +175,8 @@ class Run:
             {
                 "fingerprint": self._fingerprint,
                 "numerics": _numerics(self),
+                "kind": type(self.learner).__name__,
+                "config": self.learner.config(),
                 "position": self.position,
                 "learner": self.learner.state(),
                 "scores": self.scores.state(),
@@ -228,17 +253,29 @@ class _Lock:
         self.directory = directory
         self._file: IO[bytes] | None = None
 
-    def __enter__(self) -> None:
-        self._file = open(self.directory / ".lock", "wb")
+    def take(self) -> None:
+        if self._file is not None:
+            return
+        file = open(self.directory / ".lock", "wb")  # noqa: SIM115 (held until the run ends)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._file.close()
+            file.close()
             raise BadInput(f"another process is working in {self.directory}") from None
+        self._file = file
+
+    def __enter__(self) -> None:
+        self.take()
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+            self._file = None
+
+
+def _left_over(path: Path) -> bool:
+    """Whether a file is what a process that was killed while it started may leave."""
+    return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".tmp"))
 
 
 class _Signals:

@@ -6,9 +6,10 @@ import tomllib
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
+from cyclopts import Parameter
 
 from prequential.errors import BadInput, BadSetting
 from prequential.settings import Settings
@@ -34,8 +35,8 @@ class RunSettings:
     """How many labels there can be; by default what the stream says, else 100."""
     label: str | None = None
     """Tables: the column to predict."""
-    features: list[str] | None = None
-    """Tables: the columns to predict from; by default all others."""
+    features: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None
+    """Tables: the columns to predict from, apart or with commas; by default all others."""
     time: str | None = None
     """Tables: the column that gives the order."""
     group: str | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from prequential.errors import BadInput
 from prequential.learners.base import Charges, OnlineLearner
 from prequential.scoring.scores import Scores
 from prequential.streams.stream import Chunk, Stream
@@ -46,6 +47,8 @@ def evaluate(
     400
     """
     stop = len(stream) if stop is None else min(stop, len(stream))
+    if start >= stop:
+        raise BadInput(f"there is nothing to evaluate: examples {start} to {stop} of a stream of {len(stream)}")
     if scores is None:
         starts = stream.task_starts()
         if starts is not None:
@@ -55,13 +58,15 @@ def evaluate(
     learner.replay_from(stream if learner.position == start else None)
     piece = learner.stride if learner.stride > 1 else 64  # one by one inside, but with less ado outside
     position = start
-    while position < stop:
-        chunk = stream.read(position, min(position + piece - position % learner.stride, stop))
-        charges = learner.observe(chunk.x, chunk.y)
-        scores.update(scores.count, charges)
-        position += len(chunk)
-        if after is not None and after(position, chunk, charges):
-            return scores
-    learner.flush()
-    learner.replay_from(None)
+    try:
+        while position < stop:
+            chunk = stream.read(position, min(position + piece - position % learner.stride, stop))
+            charges = learner.observe(chunk.x, chunk.y)
+            scores.update(scores.count, charges)
+            position += len(chunk)
+            if after is not None and after(position, chunk, charges):
+                return scores
+        learner.flush()
+    finally:
+        learner.replay_from(None)  # whatever comes next is not from here
     return scores

@@ -14,6 +14,7 @@ import pyarrow as pa
 from prequential.errors import BadInput
 from prequential.streams.cache import cache_folder, file_hash
 from prequential.streams.encoding import Column
+from prequential.streams.stream import in_reading_order
 from prequential.streams.tables import BLOCK_ROWS, Table, without_views
 
 MAGIC = b"ARROW1"
@@ -82,7 +83,9 @@ class ArrowTable(Table):
         if listed := _json(folder / "state.json").get("_data_files"):
             self._declared = _json(folder / "dataset_info.json").get("features") or {}
             return [folder / entry["filename"] for entry in listed]
-        found = sorted(part for part in folder.rglob("*") if part.suffix.lower() in (".arrow", ".feather", ".ipc"))
+        found = in_reading_order(
+            part for part in folder.rglob("*") if part.suffix.lower() in (".arrow", ".feather", ".ipc")
+        )
         if not found:
             raise BadInput(f"{folder} holds no .arrow, .feather or .ipc files")
         return found

@@ -65,7 +65,8 @@ class FeatureStream(Stream):
             )
         self._labels = None if self.manifest["labels"] is None else [decode(code) for code in self.manifest["labels"]]
         given = self.manifest["classes"]
-        self.classes = [decode(code) for code in given] if isinstance(given, list) else given or self._labels
+        # only what was declared: the labels that occur are known when the last of them has come
+        self.classes = [decode(code) for code in given] if isinstance(given, list) else given
         self._offsets: dict[str, int] = {}  # where the numbers begin in the shards looked at so far
 
     def __len__(self) -> int:

@@ -59,8 +59,11 @@ class Journal(Stream):
             raise BadInput(f"{head} has format {meta.get('format')!r}, expected {FORMAT!r}")
         self._shape, self._dtype = tuple(meta["shape"]), np.dtype(meta["dtype"])
         names = self.directory / "labels.jsonl"
-        lines = names.read_text().splitlines(keepends=True) if names.exists() else []
-        self._labels.assign([decode(json.loads(line)) for line in lines if line.endswith("\n")])
+        if names.exists():
+            whole = names.read_bytes()
+            whole = whole[: whole.rfind(b"\n") + 1]
+            os.truncate(names, len(whole))  # a name that was cut off must not be written on to
+            self._labels.assign([decode(json.loads(line)) for line in whole.splitlines()])
         length = min(os.fstat(self._x).st_size // self._record, os.fstat(self._y).st_size // 4)
         y = np.frombuffer(os.pread(self._y, 4 * length, 0), np.int32)
         torn = np.flatnonzero(y >= len(self._labels))  # a label whose name was not written in full
@@ -84,15 +87,16 @@ class Journal(Stream):
         """Adds examples at the end."""
         if self._shape is None:
             self._shape = x.shape[1:]
-            # whole numbers may be followed by fractions; only images of bytes and short floats stay as they are
-            self._dtype = x.dtype if x.dtype in (np.uint8, np.float16, np.float32) else np.dtype(np.float64)
+            # a vector may be followed by one with fractions or larger numbers; images are all of a kind
+            self._dtype = x.dtype if x.ndim > 2 and x.dtype in (np.uint8, np.float32) else np.dtype(np.float64)
             meta = {"format": FORMAT, "shape": list(self._shape), "dtype": str(self._dtype)}
             write_atomically(self.directory / "journal.json", json.dumps(meta).encode())
         known = len(self._labels)
+        encoded = {label: encode(label) for label in y if label not in self._labels}  # refuses before anything changes
         slots = np.asarray(self._labels.assign(y), np.int32)
         if len(self._labels) > known:  # names first: a record never refers to a name that is not there
             with open(self.directory / "labels.jsonl", "a") as file:
-                file.writelines(json.dumps(encode(label)) + "\n" for label in self._labels.known[known:])
+                file.writelines(json.dumps(encoded[label]) + "\n" for label in self._labels.known[known:])
         _write(self._x, np.ascontiguousarray(x, self._dtype).tobytes(), self._length * self._record)
         _write(self._y, slots.tobytes(), self._length * 4)
         self._length += len(slots)
@@ -117,14 +121,24 @@ class Journal(Stream):
         """Makes everything appended so far survive a power cut."""
         os.fsync(self._x)
         os.fsync(self._y)
+        if (self.directory / "labels.jsonl").exists():
+            with open(self.directory / "labels.jsonl", "rb") as file:
+                os.fsync(file.fileno())
 
     def copy(self, directory: str | Path) -> Journal:
         """A journal of its own in another directory, with the same examples."""
         target = Path(directory)
-        target.mkdir(parents=True, exist_ok=True)
+        copy, old = target.with_name(f".{target.name}.copy"), target.with_name(f".{target.name}.old")
+        for left_over in (copy, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+        copy.mkdir(parents=True)
         for name in ("x.bin", "y.bin", "labels.jsonl", "journal.json"):
             if (self.directory / name).exists():
-                shutil.copyfile(self.directory / name, target / name)
+                shutil.copyfile(self.directory / name, copy / name)
+        if target.exists():  # at every moment there is a whole journal at its place, or beside it
+            target.rename(old)
+        copy.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
         return Journal(target)
 
     def fingerprint(self) -> str:

@@ -56,8 +56,9 @@ def open_stream(
     >>> len(stream)
     1000
     """
-    if isinstance(features, str):
-        features = [part.strip() for part in features.split(",")]
+    if features is not None:
+        listed = [features] if isinstance(features, str) else features
+        features = [part.strip() for text in listed for part in text.split(",")]
     options |= {"label": label, "features": features, "time": time, "group": group, "classes": classes}
     if on_bad_row != "stop":  # what every stream does by itself
         options["on_bad_row"] = on_bad_row
@@ -73,6 +74,8 @@ def open_stream(
         raise BadInput(f"{spec!r} names no path; expected {name}:PATH")
     if place and name in ("digits", "photos"):
         raise BadInput(f"{spec!r} names a path, but {name} come with the package; expected {name}")
+    if name == "cloc" and "images" not in given:
+        raise BadInput(f"{spec} needs images: the folder that the paths in the metadata start from")
     if seed is not None and "seed" in inspect.signature(loader).parameters:
         given["seed"] = seed
     _check(spec, loader, given)

@@ -15,6 +15,7 @@ from prequential.errors import BadInput
 from prequential.streams.arrow_files import Batches
 from prequential.streams.cache import file_hash, scratch_file
 from prequential.streams.encoding import Column
+from prequential.streams.stream import in_reading_order
 from prequential.streams.tables import BLOCK_BYTES, BLOCK_ROWS, Table
 
 GROUPS = 32  # unpacked row groups that are kept: more than the readers of a run
@@ -41,7 +42,7 @@ class ParquetTable(Table):
         self.paths = (
             [self.path]
             if self.path.is_file()
-            else sorted(part for part in self.path.rglob("*") if part.suffix.lower() in (".parquet", ".pq"))
+            else in_reading_order(part for part in self.path.rglob("*") if part.suffix.lower() in (".parquet", ".pq"))
         )
         if not self.paths:
             raise BadInput(f"{self.path} holds no .parquet files")

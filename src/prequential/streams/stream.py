@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -57,6 +59,20 @@ class Stream(ABC):
         Learners are never given these.
         """
         return None
+
+
+def in_reading_order(paths: Iterable[Path]) -> list[Path]:
+    """Files as a person counts them: part-2 before part-10.
+
+    >>> [str(path) for path in in_reading_order([Path("p10"), Path("p2"), Path("p1")])]
+    ['p1', 'p2', 'p10']
+    """
+
+    def key(path: Path) -> list[tuple[int, int | str]]:
+        pieces = re.split(r"(\d+)", str(path))
+        return [(0, int(piece)) if piece.isdigit() else (1, piece) for piece in pieces]
+
+    return sorted(paths, key=key)
 
 
 class Watched(Stream):

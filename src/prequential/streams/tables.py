@@ -153,8 +153,9 @@ class TableStream(Stream):
             ]
         if not features and group is None:
             raise BadInput(f"{self.table.name} has no columns besides {label!r} to predict it from")
-        if label in features:
-            raise BadInput(f"column {label!r} is the label and cannot also be a feature")
+        for use, names_used in (("a feature", features), ("the group", [group]), ("the time", [time])):
+            if label in names_used:  # x or the order would tell it
+                raise BadInput(f"column {label!r} is the label and cannot also be {use}")
         if group is not None:
             kinds[group] = "group"
             features = [*(name for name in features if name != group), group]

@@ -35,6 +35,7 @@ LEARNERS = {
 }
 NEEDS = {"acm": "faiss", "river": "river", "river-tree": "river", "sklearn": "sklearn"}
 NOT_SO = {
+    ("acm", "check_memory"): "it remembers every example: that is what the method is",
     ("last-label", "check_past_counts"): "only the last label counts, by definition",
     ("river-tree", "check_memory"): "a tree of River grows with the stream",
 }
