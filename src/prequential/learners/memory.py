@@ -121,3 +121,8 @@ class Memory:
             f"this learner has learnt {self.length} examples of a stream; "
             "give it that stream with replay_from(stream) before it learns on"
         )
+
+
+def beside(path: str | Path) -> Path:
+    """Where the examples of a learner saved to this file are kept."""
+    return Path(path).with_name(Path(path).name + ".journal")

@@ -15,7 +15,7 @@ from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.learners.base import OnlineLearner
 from prequential.learners.device import find_device
 from prequential.learners.inputs import Inputs
-from prequential.learners.memory import Memory
+from prequential.learners.memory import Memory, beside
 from prequential.learners.trainer import Examples, Trainer
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
@@ -229,7 +229,7 @@ class Learner(OnlineLearner):
             self._memory.sync()
             CheckpointFolder(self.home / "saves").write(self.position, self.state())
             return
-        self._memory.save(_beside(path))
+        self._memory.save(beside(path))
         super().save(path)
 
     @classmethod
@@ -240,7 +240,7 @@ class Learner(OnlineLearner):
             raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
         learner = cls(**saved["config"], home=home, device=device)
         if saved["state"]["learner"]["memory"]["journal"]:
-            learner._memory.load(_beside(path))
+            learner._memory.load(beside(path))
         learner.load_state(saved["state"])
         return learner
 
@@ -305,8 +305,3 @@ class Learner(OnlineLearner):
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
         self._pending_slots = [int(slot) for slot in state["pending_slots"]]
         self._memory.load_state(state["memory"])
-
-
-def _beside(path: str | Path) -> Path:
-    """Where the examples of a learner saved to this file are kept."""
-    return Path(path).with_name(Path(path).name + ".journal")

@@ -11,7 +11,7 @@ import numpy as np
 from prequential.checkpoint import read_checkpoint
 from prequential.errors import BadCheckpoint
 from prequential.learners.base import OnlineLearner
-from prequential.learners.memory import Memory
+from prequential.learners.memory import Memory, beside
 from prequential.streams.stream import Stream
 
 
@@ -34,7 +34,7 @@ class Remembering(OnlineLearner):
 
     def save(self, path: str | Path) -> None:
         """Writes the learner to one file, atomically; examples it keeps itself are copied beside it."""
-        self.memory.save(_beside(path))
+        self.memory.save(beside(path))
         super().save(path)
 
     @classmethod
@@ -45,7 +45,7 @@ class Remembering(OnlineLearner):
             raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
         learner = cls(**saved["config"])
         if saved["state"]["memory"]["journal"]:
-            learner.memory.load(_beside(path))
+            learner.memory.load(beside(path))
         learner.load_state(saved["state"])
         return learner
 
@@ -60,8 +60,3 @@ class Remembering(OnlineLearner):
         if self.remembers:
             self.memory.keep(x, ys)  # first: where it cannot, nothing has changed yet
         return super()._commit(x, ys)
-
-
-def _beside(path: str | Path) -> Path:
-    """Where the examples of a learner saved to this file are kept."""
-    return Path(path).with_name(Path(path).name + ".journal")
