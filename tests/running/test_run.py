@@ -276,3 +276,10 @@ class TestCommandLine:
         with pytest.raises(SystemExit):
             main(["run", "--config", str(tmp_path / "settings.toml")])
         assert "unknown setting 'widht'; did you mean 'width'?" in capsys.readouterr().err
+
+
+def test_examples_may_stand_among_the_options_of_the_stream(tmp_path):
+    run = Run(
+        tmp_path / "a", RunSettings(stream="photos(classes=40, examples=1000100)", learner="last-label"), Settings()
+    )
+    assert (run.length, len(run.stream), run.learner.labels.capacity) == (1_000_100, 1_000_100, 40)

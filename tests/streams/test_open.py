@@ -6,7 +6,7 @@ import pytest
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.arrays import ArrayStream
 from prequential.streams.images import ImageStream
-from prequential.streams.open import open_stream
+from prequential.streams.open import open_stream, with_whole_path
 from prequential.streams.tables import TableStream
 from prequential.streams.tasks import SplitStream
 from streams.battery import check_stream, fingerprints_elsewhere
@@ -124,3 +124,48 @@ def test_fingerprints_are_the_same_in_another_process(files):
     here = [open_stream(spec).fingerprint() for spec in specs]
     assert len(set(here)) == len(specs) - 1  # the folder holds the same part
     assert fingerprints_elsewhere(*(f"open_stream({spec!r})" for spec in specs)) == here
+
+
+class TestBrackets:
+    def test_options_stand_behind_the_name_or_the_path(self, files):
+        assert len(open_stream("digits(tasks=3, task_length=10)")) == 30
+        assert len(open_stream("photos(length=2000000)")) == 2_000_000
+        (files / "semi.csv").write_text("a;b;label\n" + "".join(f"{i},5;w;{i % 2}\n" for i in range(9)))
+        stream = open_stream(
+            f"{files / 'semi.csv'}(delimiter=';', decimal_point=',', kinds={{b: category}}, label=label)"
+        )
+        assert stream.read(0, 9).x[3, 0] == 3.5
+        assert len(open_stream(f"emnist:{files / 'e.npz'}(tasks=2, task_length=5)")) == 10
+
+    def test_arguments_win_over_what_is_written(self):
+        assert len(open_stream("digits(tasks=3, task_length=10)", tasks=2)) == 20
+        drawn, written = open_stream("digits(tasks=1, seed=3)", seed=0), open_stream("digits(tasks=1)", seed=3)
+        assert drawn.fingerprint() == written.fingerprint()
+
+    def test_a_folder_may_have_brackets_in_its_name(self, files):
+        folder = files / "old (copy)"
+        folder.mkdir()
+        np.savez(folder / "t (1).npz", x=np.eye(5), y=np.arange(5))
+        assert len(open_stream(str(folder / "t (1).npz"))) == 5
+        assert open_stream(f"{folder / 't (1).npz'}(classes=7)").classes == 7
+        assert len(open_stream(f"split:{folder / 't (1).npz'}(tasks=2, ways=2, task_length=3)")) == 6
+
+    @pytest.mark.parametrize(
+        ("spec", "sentence"),
+        [
+            ("digits(widht=3)", "digits does not take widht; it takes"),
+            ("digits(tasks=three)", "digits: tasks is 'three', expected a whole number"),
+            ("photos(length=1e6)", r"photos: length is 1000000.0, expected a whole number"),
+            ("digits(3)", r"cannot read the options in 'digits\(3\)'"),
+        ],
+    )
+    def test_mistakes_get_a_sentence(self, spec, sentence):
+        with pytest.raises(BadSetting, match=sentence):
+            open_stream(spec)
+
+    def test_from_any_working_directory(self, files, monkeypatch):
+        monkeypatch.chdir(files)
+        assert with_whole_path("t.csv(label=a)") == f"{files / 't.csv'}(label=a)"
+        assert with_whole_path("emnist:e.npz") == f"emnist:{files / 'e.npz'}"
+        assert with_whole_path("photos(length=3)") == "photos(length=3)"
+        assert with_whole_path("digits") == "digits"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
-import types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from prequential.calls import check_kinds, nearest, parse_call
 from prequential.errors import BadInput, BadSetting
 from prequential.learners.base import Charges, OnlineLearner
 from prequential.learners.baselines.oracle import Oracle as LabelCounts
@@ -78,7 +75,7 @@ def make_learner(
     if make is None and colon and path and library in LIBRARIES:
         make = LIBRARIES[library](path)
     if make is None:
-        raise BadSetting(f"unknown learner {name!r}{_nearest(name, learner_names())}")
+        raise BadSetting(f"unknown learner {name!r}{nearest(name, learner_names())}")
     seed = settings.seed if seed is None else seed
     return make(Given(classes, settings, device, missing, seed, options))
 
@@ -96,7 +93,7 @@ def _transformer(**changes: Any) -> Callable[[Given], OnlineLearner]:
     def make(given: Given) -> OnlineLearner:
         from prequential.learners.transformer import Learner
 
-        _check_kinds("transformer", given.options, typing.get_type_hints(Settings))
+        check_kinds("transformer", given.options, typing.get_type_hints(Settings))
         settings = given.settings.changed(**{"seed": given.seed, **changes, **given.options})
         return Learner(given.classes, settings=settings, device=given.device, missing=given.missing)
 
@@ -168,102 +165,13 @@ def _construct(kind: type[OnlineLearner], given: Given, options: dict[str, Any],
         if name not in names:
             if name in FROM_THE_RUN:
                 raise BadSetting(f"{name} is not an option of a learner: the run sets it, and it is the same for all")
-            raise BadSetting(f"{kind.__name__} has no option {name!r}{_nearest(name, names)}")
-    _check_kinds(kind.__name__, options, typing.get_type_hints(kind.__init__))
+            raise BadSetting(f"{kind.__name__} has no option {name!r}{nearest(name, names)}")
+    check_kinds(kind.__name__, options, typing.get_type_hints(kind.__init__))
     if "device" in inspect.signature(kind).parameters:
         from prequential.learners.device import find_device
 
         more["device"] = str(find_device(given.device))
     return kind(given.classes, missing=given.missing, **{"seed": given.seed, **options}, **more)
-
-
-def _check_kinds(who: str, options: dict[str, Any], hints: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if name in hints and not _fits(value, hints[name]):
-            raise BadSetting(f"{who}: {name} is {value!r}, expected {_say(hints[name])}")
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value from a text is of the kind that an annotation names."""
-    kind, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return True
-    if kind in (typing.Union, types.UnionType):
-        return any(_fits(value, part) for part in parts)
-    if kind is typing.Literal:
-        return value in parts
-    if kind is not None and issubclass(kind, Sequence):
-        return isinstance(value, (list, tuple)) and all(_fits(part, parts[0]) for part in value)
-    if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    return isinstance(value, kind or hint)
-
-
-def _say(hint: Any) -> str:
-    kind, parts = typing.get_origin(hint), typing.get_args(hint)
-    if kind in (typing.Union, types.UnionType):
-        return " or ".join(_say(part) for part in parts)
-    if kind is typing.Literal:
-        return "one of " + ", ".join(map(str, parts))
-    if kind is not None and issubclass(kind, Sequence):
-        return f"a list of {_say(parts[0])}"
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", types.NoneType: "none"}
-    return names.get(hint, str(hint))
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    near = get_close_matches(name, names, 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(names)}"
-
-
-def parse_call(text: str) -> tuple[str, dict[str, Any]]:
-    """The name and the options in a text such as `name(option=value, ...)`. Nothing in it is executed.
-
-    Values are numbers, words with or without quotes, true, false, none, lists, and objects of a library.
-
-    >>> parse_call("er(hidden=[64, 32], rate=1e-2, polrs=true)")
-    ('er', {'hidden': [64, 32], 'rate': 0.01, 'polrs': True})
-    >>> parse_call("river:forest.ARFClassifier(drift_detector=drift.ADWIN(delta=0.01))")
-    ('river:forest.ARFClassifier', {'drift_detector': {'model': 'drift.ADWIN', 'delta': 0.01}})
-    """
-    name, bracket, rest = text.partition("(")
-    name = name.strip()
-    if not bracket:
-        return name, {}
-    try:
-        source = f"f({rest.strip()}"
-        call = ast.parse(source, mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            raise ValueError
-        return name, _keywords(call, source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise BadSetting(f"cannot read the options in {text!r}; expected them as in majority(window=100)") from None
-
-
-def _keywords(call: ast.Call, source: str) -> dict[str, Any]:
-    if call.args or any(keyword.arg is None for keyword in call.keywords):
-        raise ValueError  # an option without a name
-    return {str(keyword.arg): _value(keyword.value, source) for keyword in call.keywords}
-
-
-def _value(node: ast.expr, source: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    match node:
-        case ast.Call():
-            return {"model": _word(node.func, source), **_keywords(node, source)}
-        case ast.List() | ast.Tuple():
-            return [_value(part, source) for part in node.elts]
-        case ast.Name() | ast.Attribute() | ast.BinOp():  # a word without quotes: float32, drift.ADWIN, two-token
-            word = _word(node, source)
-            return words.get(word, word)
-    return ast.literal_eval(node)
-
-
-def _word(node: ast.expr, source: str) -> str:
-    text = ast.get_source_segment(source, node) or ""
-    if not re.fullmatch(r"[A-Za-z_][\w.-]*", text):
-        raise ValueError
-    return text
 
 
 class OracleRow(OnlineLearner):

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.learners.named import make_learner, parse_call
+from prequential.learners.named import make_learner
 from prequential.running.cell import read_progress, run_cell
 from prequential.running.run import _Lock
 from prequential.running.settings import RunSettings, read_settings, write_settings
@@ -31,20 +31,9 @@ from prequential.running.table1 import check_order
 from prequential.running.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
 from prequential.running.watching import Watching
 from prequential.settings import Settings
+from prequential.streams.open import check_spec
 
 POLL_SECONDS = 0.2
-OF_A_STREAM = (
-    "tasks",
-    "task_length",
-    "ways",
-    "examples",
-    "classes",
-    "label",
-    "features",
-    "time",
-    "group",
-    "on_bad_row",
-)
 MAY_CHANGE = (
     "checkpoint_seconds",
     "device",
@@ -89,7 +78,7 @@ class Plan:
             with suppress(MissingExtra):  # its cells will say so, and the others run
                 make_learner(learner, 2, settings=self.settings)
         for stream in self.streams:
-            _stream_options(stream)
+            check_spec(stream)
 
     def cells(self, directory: Path) -> list[Cell]:
         """All runs and where they are, stream by stream."""
@@ -103,8 +92,7 @@ class Plan:
 
     def settings_of(self, cell: Cell) -> tuple[RunSettings, Settings]:
         """The settings of one run."""
-        name, options = _stream_options(cell.stream)
-        run = replace(self.run, stream=name, learner=cell.learner, threads=1, out=None, **options)
+        run = replace(self.run, stream=cell.stream, learner=cell.learner, threads=1, out=None)
         return run, self.settings.changed(seed=cell.seed)
 
     def with_more(self, other: Plan) -> Plan:
@@ -332,17 +320,6 @@ def _order(rows: list[Row], stream: str) -> list[str]:
 
 
 # Names and settings.
-
-
-def _stream_options(text: str) -> tuple[str, dict[str, Any]]:
-    """The stream that a text names, and its options."""
-    if "(" not in text or Path(text).exists():  # a path may have brackets
-        return text, {}
-    name, options = parse_call(text)
-    for option in options:
-        if option not in OF_A_STREAM:
-            raise BadSetting(f"{text}: {option!r} is not an option of a stream; expected {', '.join(OF_A_STREAM)}")
-    return name, options
 
 
 def _folders(names: Iterable[str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ from prequential.scoring.evaluate import evaluate
 from prequential.scoring.records import RecordWriter
 from prequential.scoring.scores import Scores
 from prequential.settings import Settings
-from prequential.streams.open import open_stream
+from prequential.streams.open import OF_A_RUN, open_stream, stream_options, with_whole_path
 from prequential.streams.stream import Chunk, Stream
 
 DEFAULT_CLASSES = 100
@@ -60,8 +60,13 @@ class Run:
         elif directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
             raise BadInput(f"{directory} is not empty; prequential resume {directory} goes on with a run that is there")
         self.settings, self.learner_settings = run, learner
-        self.stream: Stream = open_stream(run.stream, **_stream_options(run, learner.seed))
-        self.length = len(self.stream) if run.examples is None else min(run.examples, len(self.stream))
+        name, options = stream_options(run.stream)
+        written = options.pop(OF_A_RUN, None)
+        examples = run.examples or written
+        # the seed of the learner also makes the stream, where that is drawn at random; flags win over brackets
+        options = {"seed": learner.seed, **options, **_stream_options(run, name, examples)}
+        self.stream: Stream = open_stream(name, **options)
+        self.length = min(examples or len(self.stream), len(self.stream))
         if not self.length:
             raise BadInput(f"the stream {run.stream} has 0 examples, expected at least 1")
         if run.threads is not None:
@@ -96,8 +101,7 @@ class Run:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock.take()
         # a path is kept whole, so that the run can be resumed from anywhere
-        name, colon, place = self.settings.stream.rpartition(":")
-        stream = f"{name}{colon}{Path(place).resolve()}" if Path(place).exists() else self.settings.stream
+        stream = with_whole_path(self.settings.stream)
         text = write_settings(replace(self.settings, out=None, stream=stream), self.learner_settings)
         write_atomically(self.directory / "settings.toml", text.encode())
         self._write_environment()
@@ -219,10 +223,16 @@ def new_directory(stream: str, base: Path = Path("runs")) -> Path:
     raise BadInput(f"{base / stamp} and 999 more like it exist already")
 
 
-def _stream_options(run: RunSettings, seed: int) -> dict[str, Any]:
+def _stream_options(run: RunSettings, name: str, examples: int | None) -> dict[str, Any]:
     names = ("tasks", "task_length", "ways", "label", "features", "time", "group", "images", "on_bad_row")
-    # the seed of the learner also makes the stream, where that is drawn at random
-    return {**{name: getattr(run, name) for name in names}, "seed": seed}
+    given = {option: getattr(run, option) for option in names}
+    if run.on_bad_row == "stop":  # the default, which says nothing
+        del given["on_bad_row"]
+    if run.download:
+        given["download"] = True
+    if name == "photos" and (examples or 0) > len(open_stream(name)):
+        given["length"] = examples  # made on the fly, so as long as need be
+    return {option: value for option, value in given.items() if value is not None}
 
 
 def _numerics(run: Run) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class RunSettings:
     """What a run reads, where it computes and what it leaves behind."""
 
     stream: str = "digits"
-    """Where the examples come from: digits, or the path of your data, or a name and a path (emnist:PATH, ...)."""
+    """Where the examples come from: digits, or the path of your data, or a name and a path (emnist:PATH, ...). Options in
+    brackets: "prices.csv(delimiter=';')"."""
     learner: str = "transformer"
     """What learns: transformer, or a baseline by name (last-label, er, acm, replay-streams, kalman, river:CLASS, ...)."""
     tasks: int | None = None
@@ -43,6 +44,8 @@ class RunSettings:
     """Tables: a column that names the user or group of a row."""
     images: Path | None = None
     """CLOC: the folder that the paths in the metadata start from."""
+    download: Annotated[bool, Parameter(negative=())] = False
+    """EMNIST and CIFAR-100 without a path: fetch the official files."""
     on_bad_row: Literal["stop", "skip"] = "stop"
     """Own data: what to do at a row that cannot be used."""
     device: str = "auto"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
+from prequential.calls import check_kinds, parse_options
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.stream import Stream
 
@@ -18,6 +20,7 @@ POSSIBLE = (
 NAMES = (
     "digits", "photos", "emnist", "cifar100", "split", "electricity", "covertype", "powersupply", "yfcc", "cloc", "features", "images",
 )  # fmt: skip
+OF_A_RUN = "examples"  # may stand among the options of a stream in a run, whose setting it is
 TABLES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
 
@@ -40,7 +43,8 @@ def open_stream(
     spec
         digits, emnist:PATH, cifar100:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the
         path of a table, of arrays or of a folder of images. `emnist` and `cifar100` without a path take
-        download=True. split:PATH makes tasks out of any labelled arrays or images.
+        download=True. split:PATH makes tasks out of any labelled arrays or images. Options can stand behind it in
+        brackets: "prices.csv(delimiter=';')"; those given here win over them.
     label, features, time, group, classes, on_bad_row
         As in `TableStream`; other streams take those of them that make sense. `features` may be one text with commas.
     seed
@@ -55,32 +59,67 @@ def open_stream(
     >>> stream = open_stream("digits", tasks=5)
     >>> len(stream)
     1000
+    >>> len(open_stream("digits(tasks=5, task_length=50)"))
+    250
     """
+    spec, written = stream_options(spec)
     if features is not None:
         listed = [features] if isinstance(features, str) else features
         features = [part.strip() for text in listed for part in text.split(",")]
     options |= {"label": label, "features": features, "time": time, "group": group, "classes": classes}
     if on_bad_row != "stop":  # what every stream does by itself
         options["on_bad_row"] = on_bad_row
-    given = {name: value for name, value in options.items() if value is not None}
-    name, _, place = spec.partition(":")
-    if name in NAMES and (place or spec in (name, f"{name}:")):
-        loader = _named(name)
-        path = [place] if place else []
-    else:
-        loader = _by_path(Path(spec))
-        path = [spec]
-    if not path and name not in ("digits", "photos", "emnist", "cifar100"):
-        raise BadInput(f"{spec!r} names no path; expected {name}:PATH")
-    if place and name in ("digits", "photos"):
-        raise BadInput(f"{spec!r} names a path, but {name} come with the package; expected {name}")
-    if name == "cloc" and "images" not in given:
+    given = {**written, **{name: value for name, value in options.items() if value is not None}}
+    loader, path = _find(spec)
+    if loader is _named("cloc") and "images" not in given:
         raise BadInput(f"{spec} needs images: the folder that the paths in the metadata start from")
     if seed is not None and "seed" in inspect.signature(loader).parameters:
-        given["seed"] = seed
+        given.setdefault("seed", seed)
     _check(spec, loader, given)
     stream: Stream = loader(*path, **given)
     return stream
+
+
+def check_spec(spec: str) -> None:
+    """Refuses what cannot be opened as a stream, without opening it: unknown names, paths that are not there, options."""
+    name, options = stream_options(spec)
+    _check(name, _find(name)[0], {option: value for option, value in options.items() if option != OF_A_RUN})
+
+
+def _find(spec: str) -> tuple[Callable[..., Stream], list[str]]:
+    """What opens a stream, and the path to give it."""
+    name, _, place = spec.partition(":")
+    if name not in NAMES or not (place or spec in (name, f"{name}:")):
+        return _by_path(Path(spec)), [spec]
+    if not place and name not in ("digits", "photos", "emnist", "cifar100"):
+        raise BadInput(f"{spec!r} names no path; expected {name}:PATH")
+    if place and name in ("digits", "photos"):
+        raise BadInput(f"{spec!r} names a path, but {name} come with the package; expected {name}")
+    return _named(name), [place] if place else []
+
+
+def stream_options(spec: str) -> tuple[str, dict[str, Any]]:
+    """A name or a path, and the options written behind it in brackets.
+
+    >>> stream_options("photos(length=2000000)")
+    ('photos', {'length': 2000000})
+    """
+    if not spec.endswith(")") or "(" not in spec or Path(spec.partition(":")[2] or spec).exists():
+        return spec, {}
+    brackets = [i for i, character in enumerate(spec) if character == "("]
+    # a folder may have brackets in its name too: the options begin behind something that is there
+    there = [i for i in brackets if Path(spec[:i]).exists() or Path(spec[:i].partition(":")[2] or "\0").exists()]
+    at = (there or brackets)[0]
+    return spec[:at].strip(), parse_options(spec[at + 1 :], spec)
+
+
+def with_whole_path(spec: str) -> str:
+    """What means the same stream from any working directory."""
+    place, _ = stream_options(spec)
+    name, colon, path = place.partition(":")
+    if not (colon and name in NAMES):
+        name, colon, path = "", "", place
+    return f"{name}{colon}{Path(path).resolve()}{spec[len(place) :]}" if path and Path(path).exists() else spec
 
 
 def table_stream(
@@ -201,10 +240,11 @@ def _by_path(path: Path) -> Callable[..., Stream]:
 def _check(spec: str, loader: Callable[..., Stream], options: dict[str, Any]) -> None:
     """Options that this kind of stream does not have get a sentence, not a traceback."""
     known = inspect.signature(loader).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
-        return
     # the first is the place; the others are options, also where they can be given without their name
     names = [parameter.name for parameter in known if parameter.name not in ("path", "directory", "metadata", "source")]
-    for option in options:
-        if option not in names:
-            raise BadSetting(f"{spec} does not take {option}; it takes {', '.join(names) or 'no options'}")
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
+        for option in options:
+            if option not in names:
+                raise BadSetting(f"{spec} does not take {option}; it takes {', '.join(names) or 'no options'}")
+    signature: Any = loader.__init__ if isinstance(loader, type) else loader  # type: ignore[misc]
+    check_kinds(spec, options, typing.get_type_hints(signature))

@@ -1,0 +1,116 @@
+"""Names with options, as people write them on a command line: `majority(window=100)`, `photos(length=2000000)`."""
+
+from __future__ import annotations
+
+import ast
+import numbers
+import re
+import types
+import typing
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from prequential.errors import BadSetting
+
+
+def check_kinds(who: str, options: dict[str, Any], hints: dict[str, Any]) -> None:
+    """Refuses options whose values are not of the kind that the annotations name."""
+    for name, value in options.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise BadSetting(f"{who}: {name} is {value!r}, expected {_say(hints[name])}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value from a text is of the kind that an annotation names."""
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if kind in (typing.Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    if kind is typing.Literal:
+        return value in parts
+    if isinstance(kind, type) and issubclass(kind, Sequence):
+        return isinstance(value, (list, tuple)) and all(_fits(part, parts[0]) for part in value)
+    if hint in (int, float):
+        kinds = numbers.Integral if hint is int else numbers.Real  # NumPy's own are among them
+        return isinstance(value, kinds) and not isinstance(value, bool)
+    return isinstance(value, kind or hint)
+
+
+def _say(hint: Any) -> str:
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        return " or ".join(_say(part) for part in parts)
+    if kind is typing.Literal:
+        return "one of " + ", ".join(map(str, parts))
+    if isinstance(kind, type) and issubclass(kind, Sequence):
+        return f"a list of {_say(parts[0])}"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", types.NoneType: "none"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a sentence on an unknown name: what was meant, or what there is."""
+    names = list(names)
+    near = get_close_matches(name, names, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(names)}"
+
+
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the options in a text such as `name(option=value, ...)`. Nothing in it is executed.
+
+    Values are numbers, words with or without quotes, true, false, none, lists, and objects of a library.
+
+    >>> parse_call("er(hidden=[64, 32], rate=1e-2, polrs=true)")
+    ('er', {'hidden': [64, 32], 'rate': 0.01, 'polrs': True})
+    >>> parse_call("river:forest.ARFClassifier(drift_detector=drift.ADWIN(delta=0.01))")
+    ('river:forest.ARFClassifier', {'drift_detector': {'model': 'drift.ADWIN', 'delta': 0.01}})
+    """
+    name, bracket, rest = text.partition("(")
+    return name.strip(), parse_options(rest, text) if bracket else {}
+
+
+def parse_options(rest: str, text: str) -> dict[str, Any]:
+    """The options in what stands behind the opening bracket of a text.
+
+    >>> parse_options("delimiter=';', kinds={zip: category})", "prices.csv(...)")
+    {'delimiter': ';', 'kinds': {'zip': 'category'}}
+    """
+    try:
+        source = f"f({rest.strip()}"
+        call = ast.parse(source, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError
+        return _keywords(call, source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise BadSetting(f"cannot read the options in {text!r}; expected them as in majority(window=100)") from None
+
+
+def _keywords(call: ast.Call, source: str) -> dict[str, Any]:
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        raise ValueError  # an option without a name
+    return {str(keyword.arg): _value(keyword.value, source) for keyword in call.keywords}
+
+
+def _value(node: ast.expr, source: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    match node:
+        case ast.Call():
+            return {"model": _word(node.func, source), **_keywords(node, source)}
+        case ast.List() | ast.Tuple():
+            return [_value(part, source) for part in node.elts]
+        case ast.Dict() if None not in node.keys:
+            keys = [_value(key, source) for key in node.keys if key is not None]
+            return dict(zip(keys, [_value(part, source) for part in node.values], strict=True))
+        case ast.Name() | ast.Attribute() | ast.BinOp():  # a word without quotes: float32, drift.ADWIN, two-token
+            word = _word(node, source)
+            return words.get(word, word)
+    return ast.literal_eval(node)
+
+
+def _word(node: ast.expr, source: str) -> str:
+    text = ast.get_source_segment(source, node) or ""
+    if not re.fullmatch(r"[A-Za-z_][\w.-]*", text):
+        raise ValueError
+    return text
