@@ -217,6 +217,69 @@ def compare(
     )
 
 
+@app.command
+def experiment(
+    name: str,
+    /,
+    *folders: Path,
+    scale: Literal["small", "paper"] = "small",
+    seeds: int = 1,
+    stream: str | None = None,
+    jobs: int | None = None,
+    precision: Literal["float32", "bfloat16"] | None = None,
+    out: Path | None = None,
+) -> None:
+    """Run one of the paper's experiments, draw its figures, and say whether the paper's claims held.
+
+    Stopped or killed, it goes on with the same command.
+
+    Parameters
+    ----------
+    name
+        Which one; `list` shows all of them, and `claims FOLDER...` makes the page on all claims from the results in folders.
+    folders
+        For `claims`: where results are.
+    scale
+        small: minutes on two cores. paper: the paper's sizes.
+    seeds
+        How many seeds.
+    stream
+        The data, as for `run`: emnist:PATH, cifar100:PATH, or a folder of features extracted from CLOC. Without it the experiments
+        on CLOC run on `photos`, a stand-in.
+    jobs
+        How many runs at a time; by default as many as there are cores, which they share.
+    precision
+        Number format of the matrix products, where it is to differ from the experiment's.
+    out
+        Directory for runs, figures and results; by default runs/experiments/NAME-SCALE. For `claims`: the page.
+    """
+    from rich.console import Console
+
+    from prequential.experiments import find_experiment
+    from prequential.experiments.base import Ask
+    from prequential.running.claims import write_claims
+    from prequential.running.experiment import list_experiments, run_experiment
+
+    console = Console(highlight=False)
+    if name == "list":
+        list_experiments(console)
+        return
+    if name == "claims":
+        page = out or Path("claims.md")
+        count = write_claims(list(folders) or [Path("runs/experiments")], page)
+        console.print(f"{count} claims in {page}")
+        return
+    if folders:
+        raise PrequentialError(f"only `claims` takes folders; {name} was given {folders[0]}")
+    if seeds < 1:
+        raise PrequentialError(f"seeds ({seeds}) must be at least 1")
+    ask = Ask(scale=scale, seeds=seeds, stream=stream or find_experiment(name).STREAM)
+    directory = out or Path("runs", "experiments", f"{name}-{scale}")
+    options = {} if precision is None else {"precision": precision}
+    if run_experiment(name, ask, directory, jobs=jobs, options=options, console=console) is None:
+        console.print(f"stopped; the same command goes on in {directory}", soft_wrap=True)
+
+
 def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noqa: F821
     from rich.console import Console
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from prequential.cli import main
 from prequential.errors import BadInput, BadSetting
 from prequential.running import compare as comparing
+from prequential.running import pool
 from prequential.running import table1
 from prequential.running.cell import read_progress, run_cell
 from prequential.running.compare import Plan, compare, read_plan
@@ -146,10 +147,10 @@ class TestTable:
     def test_a_process_that_ends_without_a_word_is_a_failure(self, tmp_path):
         cell = plan(seeds=(0,)).cells(tmp_path)[0]
         cell.directory.mkdir(parents=True)
-        comparing._settle(cell, -signal.SIGKILL)
+        pool.settle(cell, -signal.SIGKILL)
         assert read_progress(cell.directory)["why"] == "its process was ended by SIGKILL, perhaps for want of memory"
         (cell.directory / "log.txt").write_text("Traceback\nOSError: disk full\n")
-        comparing._settle(cell, 1)
+        pool.settle(cell, 1)
         assert read_progress(cell.directory)["why"] == "its process ended with code 1: OSError: disk full"
 
 

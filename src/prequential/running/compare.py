@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import tomli_w
@@ -24,7 +17,7 @@ from rich.console import Console
 from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.learners.named import make_learner
-from prequential.running.cell import read_progress, run_cell
+from prequential.running.pool import Cell, cores, run_cells
 from prequential.running.run import _Lock
 from prequential.running.settings import RunSettings, read_settings, write_settings
 from prequential.running.table1 import check_order
@@ -33,24 +26,12 @@ from prequential.running.watching import Watching
 from prequential.settings import Settings
 from prequential.streams.open import check_spec
 
-POLL_SECONDS = 0.2
 MAY_CHANGE = (
     "checkpoint_seconds",
     "device",
     "threads",
     "out",
 )  # results do not depend on these, but for their last bits
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-
-
-@dataclass(frozen=True, order=True)
-class Cell:
-    """One run of the comparison."""
-
-    stream: str
-    learner: str
-    seed: int
-    directory: Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +148,7 @@ def compare(
             text = write_settings(*plan.settings_of(cell))
             write_atomically(cell.directory / "settings.toml", text.encode())
         with Watching(cells, console or Console(quiet=True)) as watching:
-            done = _one_by_one(todo, watching) if jobs == 0 else _at_once(todo, jobs or _cores(), watching)
+            done = run_cells(todo, cores() if jobs is None else jobs, watching)
         if not done:
             return None
         rows = [
@@ -190,96 +171,6 @@ def show(rows: list[Row], notes: dict[str, list[str]], console: Console) -> None
         console.print(f"{stream}, against the paper's Table 1:", markup=False)
         for line in lines:
             console.print(f"- {line}", markup=False)
-
-
-# Running the cells.
-
-
-def _one_by_one(todo: Sequence[Cell], watching: Watching) -> bool:
-    for cell in todo:
-        watching.update()
-        if run_cell(cell.directory) == "stopped":
-            return False
-        watching.update()
-    return True
-
-
-def _at_once(todo: Sequence[Cell], jobs: int, watching: Watching) -> bool:
-    """Runs cells in processes of their own, so many at a time; False when it was asked to stop."""
-    waiting = list(todo)
-    running: dict[Cell, subprocess.Popen[bytes]] = {}
-    try:
-        with _terminated_like_interrupted():
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    cell = waiting.pop(0)
-                    running[cell] = _start(cell)
-                for cell, process in list(running.items()):
-                    if process.poll() is not None:
-                        del running[cell]
-                        _settle(cell, process.returncode)
-                watching.update(running)
-                time.sleep(POLL_SECONDS)
-    except KeyboardInterrupt:
-        watching.say("stopping: each run saves what it has; once more to stop at once")
-        for process in running.values():
-            process.send_signal(signal.SIGTERM)
-        try:
-            for process in running.values():
-                process.wait()
-        except KeyboardInterrupt:
-            for process in running.values():
-                process.kill()
-        return False
-    watching.update()
-    return True
-
-
-def _start(cell: Cell) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "prequential.running.cell", str(cell.directory), str(os.getpid())]
-    with (cell.directory / "log.txt").open("ab") as log:
-        # the threads are counted when torch is imported, so they are set before
-        return subprocess.Popen(
-            command, env={**os.environ, **ONE_THREAD}, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-        )
-
-
-def _settle(cell: Cell, code: int) -> None:
-    """Says why a process ended that did not say so itself."""
-    told = read_progress(cell.directory)
-    if told.get("state") in ("finished", "failed") and code == 0:
-        return
-    if told.get("state") == "stopped":
-        why = "it was asked to stop, from outside"
-    elif code < 0:
-        why = f"its process was ended by {signal.Signals(-code).name}, perhaps for want of memory"
-    else:
-        log = (cell.directory / "log.txt").read_text(errors="replace").strip().splitlines()
-        why = f"its process ended with code {code}: {log[-1] if log else 'no word'}"
-    told = {**told, "state": "failed", "why": why}
-    write_atomically(cell.directory / "progress.json", json.dumps(told).encode())
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """A request to end (SIGTERM) is taken like Ctrl-C."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread: signals are somebody else's
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # What is left behind.

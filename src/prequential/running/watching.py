@@ -15,7 +15,7 @@ from rich.table import Table
 from prequential.running.cell import read_progress
 
 if TYPE_CHECKING:
-    from prequential.running.compare import Cell
+    from prequential.running.pool import Cell
 
 LINE_SECONDS = 10.0  # how often a line is printed where there is no terminal to draw on
 ORDER = ("running", "failed", "finished", "waiting")  # which cells are shown first where there is no room for all

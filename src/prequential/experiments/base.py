@@ -1,0 +1,171 @@
+"""What an experiment is made of: trials to run, what came out of them, figures, and claims.
+
+An experiment is a module with
+
+* a docstring: what it shows, the settings, the hardware and time, and what the paper leads one to expect;
+* `STREAM`, the stream it runs on unless told otherwise;
+* `trials(ask)`, the runs it needs;
+* `figures(found)`, by name;
+* `claims(found)`, what the paper says and whether it held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+
+from prequential.running.settings import RunSettings
+from prequential.scoring.scores import Scores
+from prequential.settings import Settings
+
+Scale = Literal["small", "paper"]
+
+# The learner of the paper on features: a plain pi-transformer, of sizes that the experiments set.
+PAPER = Settings(method="paper", recent=0)
+# Its networks on small images. The step size is 1e-4.
+ON_IMAGES = PAPER.changed(depth=4, width=256, window=512, chunk=50, streams=8, rate=256e-4, extractor_rate=1e-4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What a user asks an experiment for."""
+
+    scale: Scale
+    seeds: int
+    stream: str
+
+    @property
+    def small(self) -> bool:
+        return self.scale == "small"
+
+    @property
+    def data(self) -> str:
+        """Which data that is, in words."""
+        if self.stream.startswith("photos"):
+            return "the CLOC-like stream `photos`, which is not CLOC"
+        return f"`{self.stream}`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run of an experiment."""
+
+    tags: dict[str, Any]
+    """What tells it from the others, `seed` among them: {"streams": 4, "rate": 0.06, "seed": 0}."""
+    settings: Settings
+    """Of the transformer."""
+    learner: str = "transformer"
+    """What learns, by name."""
+    run: dict[str, Any] = field(default_factory=dict)
+    """Settings of the run: stream, examples, tasks, ..."""
+
+    @property
+    def name(self) -> str:
+        """A name for it, and for its folder."""
+        return ",".join(f"{tag}={value}" for tag, value in self.tags.items()).replace("/", "-")
+
+    def run_settings(self, ask: Ask) -> RunSettings:
+        return RunSettings(**{"stream": ask.stream, "learner": self.learner, **self.run})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a trial."""
+
+    tags: dict[str, Any]
+    accuracy: float
+    log_loss: float
+    bits: float
+    seconds: float
+    macs: float | None
+    summary: dict[str, Any]
+    """All of `scores.json`."""
+    directory: Path
+    """Where the run is."""
+
+    def scores(self) -> Scores:
+        """Its scores in full, from its records."""
+        return Scores.from_records(self.directory / "records", self.summary["classes"])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came out of an experiment."""
+
+    outcomes: tuple[Outcome, ...]
+    ask: Ask
+
+    def where(self, **tags: Any) -> Found:
+        """Those of the outcomes with these tags."""
+        kept = [o for o in self.outcomes if all(o.tags.get(tag) == value for tag, value in tags.items())]
+        return replace(self, outcomes=tuple(kept))
+
+    def values(self, tag: str) -> list[Any]:
+        """The values of a tag, in the order of the trials."""
+        return list(dict.fromkeys(o.tags[tag] for o in self.outcomes if tag in o.tags))
+
+    def mean(self, what: str = "accuracy") -> float:
+        """The mean of a number over the outcomes: accuracy, log_loss, or one of the summary."""
+        return _mean(getattr(o, what) if hasattr(o, what) else o.summary[what] for o in self.outcomes)
+
+    def tasks(self, part: Literal["first_tasks", "last_tasks"], what: str = "accuracy") -> float:
+        """The mean accuracy (or log_loss) over the first or the last ten tasks."""
+        return _mean(o.summary[part][what] for o in self.outcomes)
+
+    def scores(self) -> list[Scores]:
+        return [o.scores() for o in self.outcomes]
+
+    def best(self, tag: str, over: str, what: str = "accuracy") -> dict[Any, tuple[Any, float]]:
+        """For each value of a tag, the value of another with the best mean over the rest, and that mean."""
+        found = {}
+        for value in self.values(tag):
+            here = self.where(**{tag: value})
+            means = {other: here.where(**{over: other}).mean(what) for other in here.values(over)}
+            choose: Callable[..., Any] = max if what == "accuracy" else min
+            best = choose(means, key=means.__getitem__)
+            found[value] = (best, means[best])
+        return found
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something the paper says, and what was found."""
+
+    says: str
+    found: str
+    holds: bool | None  # None: cannot be said here
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, and a sentence on what it shows."""
+
+    figure: Figure
+    says: str
+
+
+def over_seeds(
+    ask: Ask,
+    settings: Settings,
+    tags: dict[str, Any],
+    *,
+    learner: str = "transformer",
+    run: dict[str, Any] | None = None,
+) -> list[Trial]:
+    """The same trial with every seed."""
+    return [
+        Trial(tags={**tags, "seed": seed}, settings=settings.changed(seed=seed), learner=learner, run=run or {})
+        for seed in range(ask.seeds)
+    ]
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else float("nan")

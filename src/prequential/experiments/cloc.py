@@ -1,0 +1,79 @@
+"""What the experiments on CLOC's features have in common.
+
+The stream is `photos`, a stand-in, unless a folder of features extracted from CLOC is given with `--stream`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prequential.drawing.studies import draw_lines
+from prequential.experiments.base import PAPER, Ask, Drawn, Found, Trial, over_seeds
+from prequential.settings import Settings
+
+STREAM = "photos"
+SMALL = PAPER.changed(width=128, depth=2, window=256, chunk=64, streams=4, rate=0.06)
+BASE = PAPER.changed(width=1024, depth=4, window=512, chunk=256, streams=8, rate=0.03)
+SMALL_EXAMPLES = 30_000
+RATES = (0.02, 0.06, 0.18)
+PAPER_RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def base(ask: Ask) -> Settings:
+    return SMALL if ask.small else BASE
+
+
+def examples(ask: Ask, share: float = 1.0) -> dict[str, int]:
+    """How much of the stream is run over; all of it at paper scale."""
+    return {"examples": int(SMALL_EXAMPLES * share)} if ask.small else {}
+
+
+def rates(ask: Ask) -> tuple[float, ...]:
+    """The learning rates alpha_0 that are swept; the paper sweeps seven."""
+    return RATES if ask.small else PAPER_RATES
+
+
+def swept(ask: Ask, setting: str, values: tuple[int, ...], **more: Any) -> list[Trial]:
+    """Every value of a setting with every learning rate."""
+    return [
+        trial
+        for value in values
+        for rate in rates(ask)
+        for trial in over_seeds(
+            ask,
+            base(ask).changed(**{setting: value, "rate": rate, **more}),
+            {setting: value, "rate": rate},
+            run=examples(ask),
+        )
+    ]
+
+
+def figures_of_sweep(found: Found, setting: str, over: str) -> dict[str, Drawn]:
+    """Average accuracy over the learning rate, a line for each value of a setting; and over the setting, each at its best rate."""
+
+    def accuracies(**tags: Any) -> list[float]:
+        return [o.accuracy for o in found.where(**tags).outcomes]
+
+    lines = {
+        f"{over.split()[-1]} = {value}": {
+            rate: accuracies(**{setting: value, "rate": rate}) for rate in found.values("rate")
+        }
+        for value in found.values(setting)
+    }
+    best = {
+        value: accuracies(**{setting: value, "rate": rate}) for value, (rate, _) in found.best(setting, "rate").items()
+    }
+    return {
+        "rates": Drawn(
+            draw_lines(lines, over="learning rate α₀ (step size α₀/D)"),
+            f"Average accuracy by learning rate, a line for each {over}.",
+        ),
+        "best": Drawn(
+            draw_lines({"pi": best}, over=over), f"Average accuracy by the {over}, each at its best learning rate."
+        ),
+    }
+
+
+def say_best(found: Found, setting: str) -> str:
+    best = found.best(setting, "rate")
+    return ", ".join(f"{value}: {mean:.1%} (rate {rate:g})" for value, (rate, mean) in best.items())

@@ -1,0 +1,54 @@
+"""CLOC on given features: the transformer against itself without images, without context, and an oracle of labels.
+
+Shows: average accuracy over the stream of the pi-transformer, of no-image (labels alone), no-attention (C = 0: the image alone), and of
+the oracle that is right where the label is among the last 100.
+
+Settings (paper): 4 blocks, D 1024, C 512, S 256, 8 streams, step size 0.03/D, ResNet-50 features. Small: the first 60,000 of `photos`,
+2 blocks, D 128, C 256, S 64, 4 streams, step size 0.06/D.
+
+Hardware and time: 2 cores; small 10 minutes.
+
+Expected on CLOC: 59 % against 18 % without images and 19 % without context.
+"""
+
+from __future__ import annotations
+
+from prequential.drawing.comparison import draw_accuracies
+from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.cloc import STREAM, base, examples
+
+__all__ = ["STREAM", "claims", "figures", "trials"]
+LEARNERS = {
+    "transformer": "transformer",
+    "no image": "no-image",
+    "no attention": "no-attention",
+    "oracle(100)": "oracle(window=100)",
+    "last label": "last-label",
+}
+
+
+def trials(ask: Ask) -> list[Trial]:
+    return [
+        trial
+        for name, learner in LEARNERS.items()
+        for trial in over_seeds(ask, base(ask), {"learner": name}, learner=learner, run=examples(ask, 2))
+    ]
+
+
+def figures(found: Found) -> dict[str, Drawn]:
+    groups = {name: found.where(learner=name).scores() for name in found.values("learner")}
+    return {
+        "curves": Drawn(
+            draw_accuracies({found.ask.stream: groups}), "Average accuracy so far; each ablation loses most of it."
+        )
+    }
+
+
+def claims(found: Found) -> list[Claim]:
+    own, image, context = (found.where(learner=name).mean() for name in ("transformer", "no image", "no attention"))
+    return [
+        Claim(
+            "Without context (C = 0) it collapses.", f"{own:.1%} with, {context:.1%} without context", context < own / 2
+        ),
+        Claim("The labels alone are not enough.", f"{own:.1%} with, {image:.1%} without images", image < own / 2),
+    ]

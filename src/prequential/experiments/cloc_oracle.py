@@ -1,0 +1,47 @@
+"""CLOC: how much of the stream the latest labels hold, by the oracle of the last W labels.
+
+Shows: the share of examples whose label is among the last W, for W from 1 to 2048. It is a property of the stream.
+
+Settings: W 1, 2, 4, ..., 2048. Small: the first 100,000 of `photos`.
+
+Hardware and time: 2 cores; a minute.
+
+Expected on CLOC: 12 % for W = 1, rising with W.
+"""
+
+from __future__ import annotations
+
+from prequential.drawing.studies import draw_lines
+from prequential.experiments.base import PAPER, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.cloc import STREAM
+
+__all__ = ["STREAM", "claims", "figures", "trials"]
+
+
+def trials(ask: Ask) -> list[Trial]:
+    return [
+        trial
+        for window in (2**i for i in range(12))
+        for trial in over_seeds(
+            ask,
+            PAPER,
+            {"window": window},
+            learner=f"oracle(window={window})",
+            run={"examples": 100_000} if ask.small else {},
+        )
+    ]
+
+
+def figures(found: Found) -> dict[str, Drawn]:
+    line = {window: [o.accuracy for o in found.where(window=window).outcomes] for window in found.values("window")}
+    return {
+        "oracle": Drawn(
+            draw_lines({"oracle": line}, over="last W labels", what="accuracy of the oracle"),
+            "How often the label is among the last W.",
+        )
+    }
+
+
+def claims(found: Found) -> list[Claim]:
+    one = found.where(window=1).mean()
+    return [Claim("The label before is right for about 12 %.", f"{one:.1%}", abs(one - 0.12) < 0.02)]

@@ -1,0 +1,45 @@
+"""CLOC: the number of replay streams E; more of them help, and forgive a low learning rate.
+
+Shows: average accuracy over the learning rate for each number of streams, and the best over all rates by number of streams.
+
+Settings (paper): as `cloc-features`, E 1 to 16, seven learning rates. Small: the first 30,000 of `photos`, E 1, 2, 4, 8, three rates.
+
+Hardware and time: 2 cores; small 10 minutes.
+
+Expected: more streams help and make the learning rate matter less; one stream is decent already.
+"""
+
+from __future__ import annotations
+
+from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial
+from prequential.experiments.cloc import STREAM, figures_of_sweep, say_best, swept
+
+__all__ = ["STREAM", "claims", "figures", "trials"]
+
+
+def trials(ask: Ask) -> list[Trial]:
+    return swept(ask, "streams", (1, 2, 4, 8) if ask.small else (1, 2, 4, 8, 16))
+
+
+def figures(found: Found) -> dict[str, Drawn]:
+    return figures_of_sweep(found, "streams", "replay streams E")
+
+
+def claims(found: Found) -> list[Claim]:
+    best = found.best("streams", "rate")
+    numbers = sorted(best)
+    means = [best[value][1] for value in numbers]
+
+    def at_low_rate(number: int) -> float:
+        here = found.where(streams=number)
+        return here.where(rate=min(here.values("rate"))).mean() / best[number][1]
+
+    few, many = at_low_rate(numbers[0]), at_low_rate(numbers[-1])
+    return [
+        Claim("More streams help.", say_best(found, "streams"), means[-1] > means[0]),
+        Claim(
+            "More streams make it robust against low learning rates.",
+            f"at the lowest rate {few:.0%} of its best with {numbers[0]} stream, {many:.0%} with {numbers[-1]}",
+            many > few,
+        ),
+    ]

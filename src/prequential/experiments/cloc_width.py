@@ -1,0 +1,40 @@
+"""CLOC: the width D; the best step size is about the same α₀ over D.
+
+Shows: average accuracy over the learning rate for each width, and the best over all rates by width.
+
+Settings (paper): as `cloc-features`, D 128 to 2048, seven learning rates. Small: the first 30,000 of `photos`, D 32, 64, 128, 256, three rates.
+
+Hardware and time: 2 cores; small 12 minutes.
+
+Expected: wider is better; the best α₀ stays about the same, so the best step size falls as 1/D.
+"""
+
+from __future__ import annotations
+
+from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial
+from prequential.experiments.cloc import STREAM, figures_of_sweep, say_best, swept
+
+__all__ = ["STREAM", "claims", "figures", "trials"]
+
+
+def trials(ask: Ask) -> list[Trial]:
+    return swept(ask, "width", (32, 64, 128, 256) if ask.small else (128, 256, 512, 1024, 2048))
+
+
+def figures(found: Found) -> dict[str, Drawn]:
+    return figures_of_sweep(found, "width", "width D")
+
+
+def claims(found: Found) -> list[Claim]:
+    best = found.best("width", "rate")
+    means = [best[value][1] for value in sorted(best)]
+    chosen = {value: best[value][0] for value in sorted(best)}
+    steps = ", ".join(f"D {value}: α₀ {rate:g}" for value, rate in chosen.items())
+    return [
+        Claim("Wider is better.", say_best(found, "width"), means[-1] > means[0]),
+        Claim(
+            "The best step size is α₀/D with the same α₀ at every width.",
+            f"best of the swept rates: {steps}",
+            max(chosen.values()) <= 3.1 * min(chosen.values()),
+        ),
+    ]

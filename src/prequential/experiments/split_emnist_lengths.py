@@ -1,0 +1,53 @@
+"""Split-EMNIST with tasks of several lengths: the shorter the tasks, the more of them it takes.
+
+Shows: average accuracy and accuracy per task for several numbers of examples a task, as many tasks each.
+
+Settings (paper): as `split-emnist`, with 300, 1000 and 3000 examples a task. Small: 30 tasks of 100, 300 and 600.
+
+Hardware and time: 2 cores; small 5 minutes.
+
+Expected: longer tasks have a higher average; the learner becomes few-shot after fewer long tasks than short ones.
+"""
+
+from __future__ import annotations
+
+from prequential.drawing.studies import draw_lines, draw_task_curves
+from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.split_emnist import SMALL
+
+STREAM = "emnist"
+
+
+def trials(ask: Ask) -> list[Trial]:
+    tasks, lengths = (30, (100, 300, 600)) if ask.small else (100, (300, 1000, 3000))
+    settings = SMALL if ask.small else ON_IMAGES
+    return [
+        trial
+        for length in lengths
+        for trial in over_seeds(ask, settings, {"length": length}, run={"tasks": tasks, "task_length": length})
+    ]
+
+
+def figures(found: Found) -> dict[str, Drawn]:
+    lengths = found.values("length")
+    line = {length: [o.accuracy for o in found.where(length=length).outcomes] for length in lengths}
+    groups = {f"{length} examples a task": found.where(length=length).scores() for length in lengths}
+    return {
+        "lengths": Drawn(
+            draw_lines({"pi": line}, over="examples a task"), "Average accuracy by the length of the tasks."
+        ),
+        "tasks": Drawn(draw_task_curves(groups), "Accuracy and log-loss of each task, for tasks of several lengths."),
+    }
+
+
+def claims(found: Found) -> list[Claim]:
+    lengths = sorted(found.values("length"))
+    means = [found.where(length=length).mean() for length in lengths]
+    says = ", ".join(f"{length}: {mean:.1%}" for length, mean in zip(lengths, means, strict=True))
+    return [
+        Claim(
+            "The same behaviour for other task lengths; longer tasks give a higher average.",
+            says,
+            means == sorted(means),
+        )
+    ]
