@@ -15,10 +15,17 @@ from prequential.errors import BadInput
 from prequential.streams.stream import Chunk, Stream
 
 
-def check_stream(make: Callable[[], Stream], changed: Callable[[], Stream] | None = None) -> None:
+def check_stream(
+    make: Callable[[], Stream],
+    changed: Callable[[], Stream],
+    bad: Callable[[], Stream] | None = None,
+    match: str | None = None,
+) -> None:
     """Everything a stream promises.
 
-    `make` opens the stream anew each time; `changed` opens one that differs in a single example.
+    `make` opens the stream anew each time; `changed` opens one that differs in a single example; `bad` opens one with
+    an example that cannot be used, and `match` is a pattern of the sentence that says so: where it is (row or file),
+    which field, what was found and what was expected.
     """
     check_shapes(make())
     check_read_twice(make())
@@ -28,6 +35,9 @@ def check_stream(make: Callable[[], Stream], changed: Callable[[], Stream] | Non
     check_out_of_range(make())
     check_memory(make())
     check_fingerprint(make, changed)
+    if bad is not None:
+        assert match, "say with match what the sentence about the bad example holds"
+        check_bad_input(bad, match)
 
 
 def check_shapes(stream: Stream) -> None:
@@ -102,6 +112,23 @@ def check_out_of_range(stream: Stream) -> None:
             stream.read(start, stop)
 
 
+def check_bad_input(make: Callable[[], Stream], match: str) -> None:
+    """An example that cannot be used gives one sentence, the same however often and in whatever pieces it is reached."""
+
+    def whole(size: int) -> None:
+        stream = make()
+        for start in range(0, len(stream), size):
+            stream.read(start, start + size)
+
+    sentences = set()
+    for size in (7, 500, 500):
+        with pytest.raises(BadInput, match=match) as error:
+            whole(size)
+        sentences.add(str(error.value))
+    assert len(sentences) == 1
+    assert "\n" not in sentences.pop()
+
+
 def check_memory(stream: Stream) -> None:
     """A second pass over the stream leaves no more in memory than the first."""
 
@@ -119,7 +146,7 @@ def check_memory(stream: Stream) -> None:
         tracemalloc.stop()
 
 
-def check_fingerprint(make: Callable[[], Stream], changed: Callable[[], Stream] | None) -> None:
+def check_fingerprint(make: Callable[[], Stream], changed: Callable[[], Stream]) -> None:
     """The fingerprint is short, does not depend on what was read, and changes with the data."""
     stream = make()
     before = stream.fingerprint()
@@ -127,8 +154,7 @@ def check_fingerprint(make: Callable[[], Stream], changed: Callable[[], Stream] 
     stream.read(0, 2)
     assert stream.fingerprint() == before
     assert make().fingerprint() == before
-    if changed is not None:
-        assert changed().fingerprint() != before
+    assert changed().fingerprint() != before
 
 
 def fingerprints_elsewhere(*expressions: str) -> list[str]:

@@ -1,9 +1,12 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from prequential.errors import BadInput, BadSetting
 from prequential.streams import arrays
 from prequential.streams.arrays import ArrayStream, array_stream, load_npz
+from prequential.streams.tables import TableStream
+from prequential.streams.tasks import SplitStream
 from streams.battery import check_stream
 
 
@@ -15,7 +18,14 @@ def test_battery():
     x, y = pool()
     other = x.copy()
     other[1234, 2] = -1
-    check_stream(lambda: ArrayStream(x, y), lambda: ArrayStream(other, y))
+    wrong = x.copy()
+    wrong[1500, 3] = np.inf
+    check_stream(
+        lambda: ArrayStream(x, y),
+        lambda: ArrayStream(other, y),
+        bad=lambda: ArrayStream(wrong, y),
+        match=r"^example 1500: feature 3 is inf, expected a finite number$",
+    )
     check_stream(lambda: ArrayStream(x, y), lambda: ArrayStream(x, np.where(np.arange(2000) == 77, 6, y)))
 
 
@@ -73,7 +83,13 @@ def test_npz(tmp_path, save, monkeypatch):
     x, y = pool()
     for name, shift in {"a": 0, "b": 1}.items():
         save(tmp_path / f"{name}.npz", X=x + shift, y=y, when=np.arange(2000)[::-1], names=np.array(["p", "q"]))
-    check_stream(lambda: array_stream(tmp_path / "a.npz"), lambda: array_stream(tmp_path / "b.npz"))
+    save(tmp_path / "c.npz", X=x, y=np.where(np.arange(2000) == 900, np.nan, y))
+    check_stream(
+        lambda: array_stream(tmp_path / "a.npz"),
+        lambda: array_stream(tmp_path / "b.npz"),
+        bad=lambda: array_stream(tmp_path / "c.npz"),
+        match=r"^example 900: the label is nan, expected a label$",
+    )
     np.testing.assert_array_equal(array_stream(tmp_path / "a.npz").read(500, 700).x, x[500:700])
     np.testing.assert_array_equal(array_stream(tmp_path / "a.npz", time="when").read(0, 5).x, x[::-1][:5])
     monkeypatch.setattr(arrays, "IN_MEMORY", 1000)
@@ -91,6 +107,107 @@ def test_npz_columns_side_by_side(tmp_path):
     assert chunk.y == ["b", "c"]
     with pytest.raises(BadInput, match="has no array 'y' or 'Y' for the labels; it holds price float64"):
         array_stream(tmp_path / "a.npz")
+
+
+def table_signs(values, name):
+    """What a table with this column as its group gives."""
+    table = pa.table({"n": np.zeros(len(values)), name: values, "label": np.zeros(len(values), int)})
+    return TableStream(table, group=name).read(0, len(values)).x[:, 1:]
+
+
+@pytest.mark.parametrize("users", [[f"user {i % 5}" for i in range(30)], [i % 5 for i in range(30)]])
+def test_a_group_becomes_the_features_it_would_be_in_a_table(tmp_path, users):
+    x, y = pool(30)
+    np.savez(tmp_path / "a.npz", x=x, y=y[:, None], user=np.array(users)[:, None], when=np.arange(30)[::-1])
+    stream = array_stream(tmp_path / "a.npz", group="user")
+    chunk = stream.read(0, 30)
+    assert chunk.x.shape == (30, 4 + 32)
+    assert chunk.x.dtype == np.float32
+    np.testing.assert_array_equal(chunk.x[:, :4], x)
+    np.testing.assert_array_equal(chunk.x[:, 4:], table_signs(users, "user"))
+    assert set(np.unique(chunk.x[:, 4:])) == {-1, 1}
+    assert chunk.y == y.tolist()  # y of shape (n, 1)
+    latest = array_stream(tmp_path / "a.npz", group="user", time="when").read(0, 2)
+    np.testing.assert_array_equal(latest.x, chunk.x[[29, 28]])
+    check_stream(lambda: array_stream(tmp_path / "a.npz", group="user"), lambda: array_stream(tmp_path / "a.npz"))
+    np.save(tmp_path / "x.npy", x)
+    for name, array in {"y": y, "user": np.array(users), "when": np.arange(30)[::-1]}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    files = {"label": str(tmp_path / "y.npy"), "group": str(tmp_path / "user.npy"), "time": str(tmp_path / "when.npy")}
+    np.testing.assert_array_equal(array_stream(tmp_path / "x.npy", **files).read(0, 2).x, chunk.x[[29, 28]])
+
+
+def test_groups_that_do_not_fit(tmp_path):
+    x, y = pool(10)
+    with pytest.raises(BadInput, match=r"group has shape \(9,\), expected \(10,\), one name for each example"):
+        ArrayStream(x, y, group=y[:9])
+    with pytest.raises(
+        BadInput, match=r"x has shape \(10, 2, 2\), and a group cannot become a feature beside an image"
+    ):
+        ArrayStream(x.reshape(10, 2, 2), y, group=y)
+    with pytest.raises(BadInput, match=r"y has shape \(10, 2\), expected \(10,\), one label for each example"):
+        ArrayStream(x, np.stack([y, y], 1))
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    with pytest.raises(BadInput, match=r"has no array 'user' for the group; it holds x float32 \(10, 4\), y int64"):
+        array_stream(tmp_path / "a.npz", group="user")
+    assert ArrayStream(x, y, group=[None, *range(9)]).read(0, 1).x[0, 4:].tolist() == [0] * 32
+
+
+def test_arrays_side_by_side_stay_on_disk(tmp_path):
+    np.savez(
+        tmp_path / "a.npz",
+        a=np.ones((5, 2, 2), np.float32),
+        b=np.arange(5, dtype=np.int8),
+        c=np.ones(4),
+        y=np.arange(5),
+    )
+    stream = array_stream(tmp_path / "a.npz", features=["a", "b"])
+    assert isinstance(stream.x.parts[0], np.memmap)
+    assert stream.read(1, 3).x.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 1, 2]]
+    with pytest.raises(BadInput, match="array 'c' has 4 rows and 'a' has 5, expected as many of both"):
+        array_stream(tmp_path / "a.npz", features=["a", "c"])
+
+
+def test_tasks_out_of_arrays_read_only_what_they_need(tmp_path):
+    x, y = pool()
+    asked = []
+
+    class Rows:
+        shape, dtype = x.shape, x.dtype
+
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, rows):
+            asked.append(len(rows))
+            return x[rows]
+
+    whole = ArrayStream(Rows(), y, time=np.arange(2000)[::-1])
+    stream = SplitStream(*whole.pool(), tasks=2, ways=3, task_length=50)
+    chunk = stream.read(40, 60)
+    assert asked == [20]
+    assert stream.missing
+    names = [*stream.task_classes(0)] * 10, [*stream.task_classes(1)] * 10
+    rows = (chunk.x[:, 0] / 4).astype(int)
+    assert [y[row] for row in rows] == [names[i // 10][label] for i, label in enumerate(chunk.y)]
+    x[5, 1] = np.inf
+    with pytest.raises(BadInput, match=r"example 1994: feature 1 is inf, expected a finite number"):
+        whole.pool()[0][np.array([3, 1994])]
+    with pytest.raises(BadInput, match="example 1: the label is None, expected a label"):
+        ArrayStream(x[:3], ["a", None, "b"]).pool()
+
+
+def test_damaged_files(tmp_path):
+    x, y = pool()
+    np.savez_compressed(tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=x.shape), y=y)
+    whole = bytearray((tmp_path / "a.npz").read_bytes())
+    for name, data in {"cut": whole[:500], "broken": whole[:300] + b"\0" * 300 + whole[600:], "empty": b""}.items():
+        (tmp_path / f"{name}.npz").write_bytes(data)
+        with pytest.raises(BadInput, match=f"{name}.npz is no NumPy file that can be read"):
+            array_stream(tmp_path / f"{name}.npz")
+    (tmp_path / "empty.npy").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"empty.npy is no NumPy file that can be read"):
+        array_stream(tmp_path / "empty.npy")
 
 
 def test_fortran_order_and_odd_members(tmp_path):
@@ -122,7 +239,11 @@ def test_npy(tmp_path):
     np.save(tmp_path / "y.npy", y)
     stream = array_stream(tmp_path / "x.npy", label=str(tmp_path / "y.npy"))
     assert isinstance(stream.x, np.memmap)
-    check_stream(lambda: array_stream(tmp_path / "x.npy", label=str(tmp_path / "y.npy")))
+    np.save(tmp_path / "z.npy", np.where(np.arange(2000) == 77, 6, y))
+    check_stream(
+        lambda: array_stream(tmp_path / "x.npy", label=str(tmp_path / "y.npy")),
+        lambda: array_stream(tmp_path / "x.npy", label=str(tmp_path / "z.npy")),
+    )
     np.save(tmp_path / "xy.npy", np.concatenate([x, y[:, None]], 1))
     chunk = array_stream(tmp_path / "xy.npy").read(10, 12)
     assert chunk.x.shape == (2, 4)

@@ -5,15 +5,14 @@ import pyarrow as pa
 import pytest
 
 from prequential.errors import BadInput
+from prequential.streams import arrow_files, cache
 from prequential.streams.arrow_files import ArrowTable
 from prequential.streams.tables import TableStream
 from streams.battery import check_stream
 
 
 def rows(start=0, n=9000):
-    return pa.table(
-        {"n": np.arange(start, start + n, dtype=float), "s": [f"s{i % 7}" for i in range(n)], "label": np.arange(n) % 3}
-    )
+    return pa.table({"n": np.arange(n) + float(start), "s": [f"s{i % 7}" for i in range(n)], "label": np.arange(n) % 3})
 
 
 def write(path, table, kind="file", size=1000, compression=None):
@@ -29,7 +28,13 @@ def write(path, table, kind="file", size=1000, compression=None):
 def test_battery(tmp_path, kind, size, compression):
     a = write(tmp_path / "a.arrow", rows(), kind, size, compression)
     b = write(tmp_path / "b.arrow", rows(1), kind, size, compression)
-    check_stream(lambda: TableStream(a), lambda: TableStream(b))
+    c = write(tmp_path / "c.arrow", rows(np.inf), kind, size, compression)
+    check_stream(
+        lambda: TableStream(a),
+        lambda: TableStream(b),
+        lambda: TableStream(c),
+        "^c.arrow, row 1, column 'n' is inf, expected a finite number$",
+    )
     np.testing.assert_array_equal(TableStream(a).read(0, 9000).x[:, 0], np.arange(9000))
 
 
@@ -62,7 +67,8 @@ def test_a_saved_data_set(tmp_path):
     stream = TableStream(tmp_path / "set")
     assert stream.classes == 4
     np.testing.assert_array_equal(stream.read(4000, 5000).x[:, 0], np.arange(4000, 5000))
-    check_stream(lambda: TableStream(tmp_path / "set"))
+    saved_dataset(tmp_path / "other", rows(1))
+    check_stream(lambda: TableStream(tmp_path / "set"), lambda: TableStream(tmp_path / "other"))
 
 
 def test_the_splits_of_a_saved_data_set(tmp_path):
@@ -78,7 +84,7 @@ def test_the_splits_of_a_saved_data_set(tmp_path):
 def test_files_that_do_not_fit(tmp_path):
     write(tmp_path / "a.arrow", rows())
     write(tmp_path / "b.arrow", rows().drop_columns(["s"]))
-    with pytest.raises(BadInput, match=r"b.arrow has the columns n \(double\), label \(int64\), but"):
+    with pytest.raises(BadInput, match=r"b.arrow has the columns n, label, but .*a.arrow has n, s, label"):
         TableStream(tmp_path)
     (tmp_path / "b.arrow").write_bytes(b"not arrow at all")
     with pytest.raises(BadInput, match=r"b.arrow is no Arrow file"):
@@ -92,4 +98,29 @@ def test_files_that_polars_wrote(tmp_path, compression):
     frame.write_ipc(tmp_path / "a.arrow", compression=compression)
     stream = TableStream(tmp_path / "a.arrow", label="label", time="t")
     assert stream.read(0, 3).x[:, 0].tolist() == [8999, 8998, 8997]
-    check_stream(lambda: TableStream(tmp_path / "a.arrow", label="label", time="t"))
+    frame.with_columns(n=polars.col("n") + 1).write_ipc(tmp_path / "b.arrow", compression=compression)
+    check_stream(
+        lambda: TableStream(tmp_path / "a.arrow", label="label", time="t"),
+        lambda: TableStream(tmp_path / "b.arrow", label="label", time="t"),
+    )
+
+
+def test_parts_of_several_types_are_read_as_one(tmp_path):
+    for i, column in enumerate([pa.nulls(2), pa.array([1, 2]), pa.array([1.5, None])]):
+        write(tmp_path / f"{i}.arrow", pa.table({"n": column, "label": ["x", "y"]}))
+    stream = TableStream(tmp_path)
+    assert stream.feature_names == ["n", "n missing"]
+    np.testing.assert_array_equal(stream.read(0, 6).x[:, 0], [np.nan, np.nan, 1, 2, 1.5, np.nan])
+
+
+def test_an_unpacked_copy_is_not_taken_for_another_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "WHOLE", 4)
+    monkeypatch.setattr(cache, "PIECE", 2)  # a hash that hardly looks
+    path = write(tmp_path / "a.arrow", rows(), "file", 9000, "zstd")
+    assert TableStream(path).read(0, 1).y == [0]
+    size = path.stat().st_size
+    monkeypatch.setattr(arrow_files, "file_hash", lambda *_: "the same")
+    first = TableStream(path).read(0, 1).x[0, 0]
+    write(path, rows(1), "file", 9000, "zstd")
+    assert abs(path.stat().st_size - size) < 5000
+    assert TableStream(path).read(0, 1).x[0, 0] == first + 1

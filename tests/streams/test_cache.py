@@ -1,8 +1,18 @@
+import os
+
 import numpy as np
 import pytest
 
 from prequential.streams import cache
-from prequential.streams.cache import array_hash, cache_folder, file_hash, kept_array, scratch_file
+from prequential.streams.cache import (
+    array_hash,
+    cache_folder,
+    file_hash,
+    file_stamp,
+    kept_array,
+    kept_file,
+    scratch_file,
+)
 
 
 def test_file_hash_covers_every_byte_and_the_order(tmp_path):
@@ -64,3 +74,35 @@ def test_where_nothing_can_be_written(tmp_path, monkeypatch):
     scratch = scratch_file()
     assert scratch.is_file()
     scratch.unlink()
+
+
+def test_a_stamp_tells_what_a_sampled_hash_cannot(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "WHOLE", 1000)
+    monkeypatch.setattr(cache, "PIECE", 10)
+    path = tmp_path / "a"
+    path.write_bytes(bytes(10_000))
+    os.utime(path, ns=(1, 1))
+    before, stamp = file_hash(path), file_stamp(path)
+    assert file_stamp(path) == stamp
+    changed = bytearray(10_000)
+    changed[50] = 1  # between two pieces
+    path.write_bytes(changed)
+    assert file_hash(path) == before
+    assert file_stamp(path) != stamp
+
+
+def test_a_file_is_made_once_and_never_half(tmp_path):
+    made = []
+
+    def write(path):
+        made.append(1)
+        path.write_text("whole" if len(made) > 1 else "half")
+        if len(made) == 1:
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        kept_file("copy", write)
+    assert list(cache_folder().iterdir()) == []
+    for _ in range(2):
+        assert kept_file("copy", write).read_text() == "whole"
+    assert len(made) == 2

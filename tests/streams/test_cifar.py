@@ -1,4 +1,5 @@
 import io
+import pickle
 import struct
 import tarfile
 
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 
 from prequential.errors import BadInput
+from prequential.streams import download
 from prequential.streams.cifar import load_cifar, split_cifar
 from streams.battery import check_stream
 
@@ -86,7 +88,15 @@ def test_all_forms_give_the_same(tmp_path):
 def test_battery(tmp_path, kind):
     a, b = archive(tmp_path / "a.tar.gz", kind, *pool()), archive(tmp_path / "b.tar.gz", kind, *pool(shift=1))
     options = {"tasks": 4, "task_length": 80}
-    check_stream(lambda: split_cifar(a, **options), lambda: split_cifar(b, **options))
+    x, y = pool()
+    y[7] = 200
+    bad = archive(tmp_path / "bad.tar.gz", kind, x, y)
+    check_stream(
+        lambda: split_cifar(a, **options),
+        lambda: split_cifar(b, **options),
+        bad=lambda: split_cifar(bad, **options),
+        match=r"image 7: the label is 200, expected a whole number in 0..99$",
+    )
 
 
 def test_sheets_of_webp(tmp_path):
@@ -125,3 +135,44 @@ def test_files_that_are_missing_or_wrong(tmp_path):
         split_cifar(tmp_path / "b")
     with pytest.raises(BadInput, match="no path to CIFAR-100 was given"):
         split_cifar()
+
+
+def test_labels_and_shapes_that_are_wrong(tmp_path):
+    x, y = pool()
+    np.savez(tmp_path / "shape.npz", x=x[:, :30], y=y)
+    with pytest.raises(
+        BadInput, match=r"images of shape \(60, 30, 32, 3\) and labels of shape \(60,\), expected \(n, 32"
+    ):
+        split_cifar(tmp_path / "shape.npz")
+    y[7] = 200
+    np.savez(tmp_path / "label.npz", x=x, y=y)
+    with pytest.raises(BadInput, match=r"label.npz, image 7: the label is 200, expected a whole number in 0..99"):
+        split_cifar(tmp_path / "label.npz")
+    for kind, what in (("binary", "b, image 7: the label is 200"), ("python", "train, image 7: the label is 200")):
+        folder(tmp_path / kind[0], kind, x, y)
+        with pytest.raises(BadInput, match=what):
+            split_cifar(tmp_path / kind[0])
+    (tmp_path / "p" / "train").write_bytes(pickle.dumps([1, 2], 2))
+    with pytest.raises(BadInput, match="train holds a list, expected a dict with data and fine_labels"):
+        split_cifar(tmp_path / "p")
+    (tmp_path / "p" / "train").write_bytes(pickle.dumps({"data": np.zeros((2, 5), np.uint8), "fine_labels": [1, 2]}, 2))
+    with pytest.raises(BadInput, match=r"train holds data of shape \(2, 5\), expected \(n, 3072\)"):
+        split_cifar(tmp_path / "p")
+
+
+def test_download_without_a_network(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(download.urllib.request, "urlopen", refuse)
+    with pytest.raises(
+        BadInput,
+        match=r"cifar-100-binary.tar.gz cannot be fetched \(no route to host\); fetch it where there is a network and give",
+    ):
+        split_cifar(download=True)
+
+
+def test_a_download_with_another_content_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(download.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(b"not the archive"))
+    with pytest.raises(BadInput, match=r"gave a file with MD5 [0-9a-f]{32}, expected 03b5dce01913d631647c71ecec9e9cb8"):
+        split_cifar(download=True)

@@ -1,4 +1,9 @@
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,11 +133,156 @@ def test_rows_are_put_in_order(release):
 
 def test_a_source_for_extraction(release):
     records = ClocRecords(release / "meta.csv", release / "images", size=20)
-    images, labels, skipped = records.attempt(4, 13)
+    images, labels, bad = records.attempt(4, 13)
     assert images.shape == (7, 20, 20, 3)
     assert labels == [i % 7 for i in range(4, 13) if i not in (MISSING, BROKEN)]
-    assert skipped == 2
+    assert sorted(bad) == [MISSING, BROKEN]
+    assert f"{MISSING % 3}/{MISSING}.jpg cannot be decoded (" in bad[MISSING]
     assert records.attempt(MISSING, MISSING + 1)[0].shape == (0, 20, 20, 3)
+    columns = records.columns(3, 6)
+    assert columns["time"].tolist() == [1030, 1040, 1050]
+    assert len(set(columns["user"].tolist())) == 3
+
+
+def test_features_keep_times_and_users(release):
+    from prequential.features import Network, extract
+
+    mean = Network("mean", lambda x: x.mean((2, 3)), width=3, size=16)
+    good = [i for i in range(N) if i not in (MISSING, BROKEN, CUT)]
+    stream = ClocStream(release / "meta.csv", release / "images", size=16)
+    for name, source in (("a", ClocRecords(release / "meta.csv", release / "images", size=16)), ("b", stream)):
+        made = extract(source, mean, release / name, batch=8)
+        assert np.load(release / name / "time.npy").tolist() == [1000 + 10 * i for i in good]
+        assert (np.load(release / name / "user.npy") == stream.users(0, N)).all()
+        assert made.read(0, N).y == [i % 7 for i in good]
+    assert np.load(release / "a" / "position.npy").tolist() == good  # rows of the metadata
+    assert np.load(release / "b" / "position.npy").tolist() == list(range(N - 3))  # examples of the stream
+
+
+def test_the_list_belongs_to_its_metadata_and_its_folder(release):
+    """Each pair of metadata and folder has its own list; what one of them says never holds for another."""
+    first = ClocStream(release / "meta.csv", release / "images", converted=release / "arrays")
+    shutil.copytree(release / "images", release / "fewer")
+    (release / "fewer" / "data" / "0" / "0.jpg").unlink()
+    fewer = ClocStream(release / "meta.csv", release / "fewer", converted=release / "arrays")
+    assert (len(first), len(fewer)) == (N - 3, N - 4)
+    assert first.good != fewer.good
+    assert first.fingerprint() != fewer.fingerprint()
+    # other metadata does not silently get the arrays of the first
+    lines = (release / "meta.csv").read_text().splitlines()
+    (release / "half.csv").write_text("\n".join(lines[::2]) + "\n")
+    with pytest.raises(BadInput, match=r"arrays was made from metadata with checksum \w+…, and .*half\.csv has \w+…"):
+        ClocStream(release / "half.csv", release / "images", converted=release / "arrays")
+    # nor its list, when the arrays are made anew in the same folder
+    convert_metadata(release / "half.csv", release / "arrays")
+    half = ClocStream(release / "arrays", release / "images")
+    assert half.good != first.good
+    assert len(half) == N // 2  # the bad ones are all at odd rows
+
+
+def test_the_fingerprint_covers_metadata_list_and_sizes(release):
+    def opened(metadata="meta.csv", **options):
+        return ClocStream(release / metadata, release / "images", **options)
+
+    before = opened().fingerprint()
+    assert opened(size=32).fingerprint() != before
+    for i, field in enumerate(("6", "2004-02-02", "1001", "9@N00")):
+        lines = [line.split(",") for line in (release / "meta.csv").read_text().splitlines()]
+        lines[0][i] = field
+        (release / f"other{i}.csv").write_text("".join(",".join(line) + "\n" for line in lines))
+        same = i == 1  # the date is not read, the time is
+        assert (opened(f"other{i}.csv").fingerprint() == before) == same
+    photo = release / "images" / "data" / "0" / "3.jpg"
+    photo.write_bytes(photo.read_bytes() + b"\0")
+    assert opened().fingerprint() != before
+    photo.write_bytes(photo.read_bytes()[:-1])
+    assert opened().fingerprint() == before
+    # a photo that came later changes nothing, until it is looked for
+    missing = release / "images" / "data" / f"{MISSING % 3}" / f"{MISSING}.jpg"
+    shutil.copy(photo, missing)
+    assert (opened().fingerprint(), len(opened())) == (before, N - 3)
+    again = opened(recheck=True)
+    assert (len(again), again.skipped) == (N - 2, 2)
+    assert again.fingerprint() != before
+    assert opened().fingerprint() == again.fingerprint()
+    # deleting the list, as the sentences say, does the same
+    missing.unlink()
+    again.good.unlink()
+    assert opened().fingerprint() == before
+
+
+def test_an_interrupted_recheck_goes_on(release, monkeypatch):
+    import prequential.streams.cloc as cloc
+
+    monkeypatch.setattr(cloc, "TRIED_AT_ONCE", 8)
+    ClocStream(release / "meta.csv", release / "images")
+
+    def stop_at_24(done, total, skipped):
+        if done == 24:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ClocStream(release / "meta.csv", release / "images", recheck=True, progress=stop_at_24)
+    decoded = []
+    original = cloc._one_by_one
+    monkeypatch.setattr(
+        cloc, "_one_by_one", lambda records, rows: decoded.append(rows.start) or original(records, rows)
+    )
+    assert len(ClocStream(release / "meta.csv", release / "images", recheck=True)) == N - 3
+    assert decoded == [24, 32]
+
+
+def test_photos_that_vanish_are_told_of(release, monkeypatch):
+    stream = ClocStream(release / "meta.csv", release / "images", size=16)
+    (release / "images" / "data" / "0" / "9.jpg").unlink()
+    sentence = (
+        rf"example 8: .*9\.jpg could be decoded before and cannot now .*; bring it back, or delete .*{stream.good.name}"
+    )
+    with pytest.raises(BadInput, match=sentence):
+        stream.read(0, 20)
+    with pytest.raises(BadInput, match=sentence):
+        ClocStream(release / "meta.csv", release / "images", size=16)
+    assert len(ClocStream(release / "meta.csv", release / "images", recheck=True)) == N - 4
+
+
+def test_a_disk_that_is_taken_away_spoils_no_list(release, monkeypatch):
+    monkeypatch.setattr("prequential.streams.cloc.TRIED_AT_ONCE", 8)
+    away = release / "away"
+
+    def take_away(done, total, skipped):
+        if done == 16:
+            (release / "images").rename(away)
+
+    with pytest.raises(BadInput, match="images is gone or empty; open the stream again when it is back"):
+        ClocStream(release / "meta.csv", release / "images", progress=take_away)
+    away.rename(release / "images")
+    assert len(ClocStream(release / "meta.csv", release / "images")) == N - 3
+
+
+def test_a_bar_on_a_terminal(release):
+    """Whoever opens the stream on a terminal sees how far the first pass is; in a file it leaves no trace."""
+    pty = pytest.importorskip("pty")
+    code = "import sys; from prequential.streams.open import open_stream; open_stream(sys.argv[1], images=sys.argv[2])"
+    command = [sys.executable, "-c", code, f"cloc:{release / 'meta.csv'}", str(release / "images")]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm"}
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 4096):
+                shown += piece
+        except OSError:  # the other end is closed
+            pass
+        assert process.communicate()[0] == b""
+        assert process.returncode == 0
+    os.close(ours)
+    assert b"trying all photos once" in shown
+    assert b"3 skipped" in shown
+    next(Path(os.environ["PREQUENTIAL_CACHE"]).glob("cloc-*/good-*")).unlink()
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert done.stderr == b""
 
 
 def test_pickled_code_is_not_run(release):
@@ -171,7 +321,13 @@ def test_bad_input(release):
     (images / "data" / "0" / "0.jpg").unlink()
     with pytest.raises(BadInput, match=r"example 0: .*0\.jpg could be decoded before and cannot now"):
         stream.read(0, 3)
+    (release / "broken.npz").write_bytes((release / "a.npz").read_bytes()[:300])
+    with pytest.raises(BadInput, match=r"broken\.npz cannot be read: .*; expected the arrays label, time, user, path"):
+        ClocStream(release / "broken.npz", images)
     convert_metadata(release / "meta.csv", release / "converted")
     (release / "converted" / "index.json").write_text(json.dumps({"format": "other"}))
     with pytest.raises(BadInput, match="has format 'other'"):
+        ClocStream(release / "converted", images)
+    (release / "converted" / "index.json").write_text("{")
+    with pytest.raises(BadInput, match=r"index\.json cannot be read: .*; delete the folder"):
         ClocStream(release / "converted", images)

@@ -3,12 +3,14 @@ import datetime
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams import csv_files
+from prequential.streams import csv_files, tables
+from prequential.streams.cache import cache_folder
 from prequential.streams.csv_files import CsvTable
 from prequential.streams.tables import TableStream
 from streams.battery import check_stream
@@ -32,7 +34,13 @@ def test_battery(tmp_path):
         write(tmp_path / "good.csv", rows),
         write(tmp_path / "other.csv", [*rows[:-1], (8999, 0, "city 1", "z")]),
     )
-    check_stream(lambda: TableStream(good), lambda: TableStream(other))
+    wrong = write(tmp_path / "wrong.csv", [*rows[:5000], (5000, "oops", "city 1", "z"), *rows[5001:]])
+    check_stream(
+        lambda: TableStream(good),
+        lambda: TableStream(other),
+        lambda: TableStream(wrong),
+        r"^wrong\.csv, row 5001, column 'b' is 'oops', expected a number$",
+    )
 
 
 def test_battery_when_rows_are_skipped(tmp_path):
@@ -41,7 +49,8 @@ def test_battery_when_rows_are_skipped(tmp_path):
         rows[i] = (i, "oops", "city 0", "x")
     rows[77] = (77, 1)
     path = write(tmp_path / "bad.csv", rows)
-    check_stream(lambda: TableStream(path, on_bad_row="skip"))
+    other = write(tmp_path / "other.csv", [*rows[:-2], (0, 0, "city 0", "x"), rows[-1]])
+    check_stream(lambda: TableStream(path, on_bad_row="skip"), lambda: TableStream(other, on_bad_row="skip"))
     stream = TableStream(path, on_bad_row="skip")
     assert stream.skipped == 5
     assert len(stream) == 8995
@@ -258,3 +267,99 @@ def test_time_column_that_is_a_date_is_also_a_feature(tmp_path):
     assert "day weekday sin" in TableStream(path, time="day").feature_names
     assert TableStream(path, time="n", features=["day"]).feature_names[0] == "day weekday sin"
     assert "n" not in TableStream(path, time="n").feature_names
+
+
+def opened(tmp_path, text, name="t.csv", **options):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return TableStream(path, **options)
+
+
+def test_encodings(tmp_path):
+    text = "größe,ort,label\n1,Köln,ä\n2,Ulm,ß\n"
+    expected = opened(tmp_path, text, "utf8.csv").read(0, 2)
+    with pytest.raises(
+        BadInput, match=r"the line of column names holds b'gr.*', which is not utf-8 text; say the file's"
+    ):
+        opened(tmp_path, text.encode("latin-1"))
+    with pytest.raises(
+        BadInput, match=r"row 1, column 'ort' is b'K\\xf6ln', expected UTF-8 text \(or say the file's enc"
+    ):
+        opened(tmp_path, text.replace("größe", "size").encode("latin-1")).read(0, 2)
+    with pytest.raises(
+        BadInput, match=r"row 1, column 'label' is b'\\xe4', expected UTF-8 text \(or say the file's enc"
+    ):
+        opened(tmp_path, text.replace("größe", "size").replace("ö", "o").encode("latin-1")).read(0, 2)
+    with pytest.raises(BadInput, match=r"holds zero bytes \(b'g.*\), expected utf-8 text; say encoding='utf-16-le'"):
+        opened(tmp_path, text.encode("utf-16-le"))
+    assert opened(tmp_path, text.encode("utf-16")).read(0, 2).y == expected.y
+    path = tmp_path / "t.csv"
+    for name in ("latin-1", "cp1252", "utf-16-le", "utf-32", "utf-16"):
+        path.write_bytes(text.encode(name))
+        chunk = TableStream(CsvTable(path, encoding=name)).read(0, 2)
+        assert chunk.y == expected.y
+        np.testing.assert_array_equal(chunk.x, expected.x)
+    with pytest.raises(BadInput, match=r"t.csv holds b'.*', which is not utf-16 text"):
+        opened(tmp_path, text.encode("utf-16")[:-1])
+    with pytest.raises(BadSetting, match=r"encoding \('klingon'\) is not known"):
+        CsvTable(path, encoding="klingon")
+    path.write_bytes("a,ort,label\n1,Köln,x\n2,\x81,y\n".encode("latin-1"))
+    with pytest.raises(BadInput, match=r"row 2, column 'ort' is b'\\x81', expected UTF-8 text"):
+        TableStream(CsvTable(path, encoding="cp1252")).read(0, 2)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst", ".lz4"])
+def test_compressed_files(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(csv_files, "READ", 5000)  # several pieces
+
+    def packed(name, rows):
+        plain = write(tmp_path / f"{name}.csv", rows)
+        path = tmp_path / f"{name}.csv{suffix}"
+        with pa.output_stream(str(path), compression=tables.COMPRESSED[suffix]) as file:
+            file.write(plain.read_bytes())
+        plain.unlink()
+        return path
+
+    rows = some_rows(3000)
+    a, b, c = packed("a", rows), packed("b", [*rows[:-1], (1, 2, "", "x")]), packed("c", [*rows, (1, "oops", "", "x")])
+    check_stream(
+        lambda: TableStream(a),
+        lambda: TableStream(b),
+        lambda: TableStream(c),
+        rf"^c\.csv\{suffix}, row 3001, column 'b' is 'oops', expected a number$",
+    )
+    assert len(list(cache_folder().iterdir())) == 3  # one copy each
+    assert TableStream(a).fingerprint() == TableStream(write(tmp_path / "plain.csv", rows)).fingerprint()
+    whole = a.read_bytes()
+    a.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadInput, match=rf"a\.csv\{suffix} cannot be unpacked \(\w+\) into the cache folder: "):
+        TableStream(a)
+
+
+def test_a_folder_of_parts(tmp_path):
+    rows = some_rows(3000)
+    for name in ("good", "wrong"):
+        for i, first in ((1, 0), (2, 1000), (10, 2000)):
+            (tmp_path / name).mkdir(exist_ok=True)
+            part = [*rows[first : first + 1000]]
+            if i == 10 and name == "wrong":
+                part[5] = (5, "oops", "", "x")
+            write(tmp_path / name / f"part-{i}.csv", part)
+    (tmp_path / "good" / "readme.txt").write_text("not a part")
+    write(tmp_path / "good" / "part-11.csv", [])
+    check_stream(
+        lambda: TableStream(tmp_path / "good"),
+        lambda: TableStream(tmp_path / "wrong", on_bad_row="skip"),
+        lambda: TableStream(tmp_path / "wrong"),
+        r"^part-10\.csv, row 6, column 'b' is 'oops', expected a number$",
+    )
+    one = TableStream(write(tmp_path / "one.csv", rows)).read(0, 3000)
+    parts = TableStream(tmp_path / "good").read(0, 3000)
+    np.testing.assert_array_equal(parts.x, one.x)
+    assert parts.y == one.y
+    write(tmp_path / "good" / "part-3.csv", [(1, 2, 3)], ("a", "c", "label"))
+    with pytest.raises(
+        BadInput, match=r"part-3.csv has the columns a, c, label, but .*part-1.csv has a, b, city, label"
+    ):
+        TableStream(tmp_path / "good")

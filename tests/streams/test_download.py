@@ -1,4 +1,6 @@
 import hashlib
+import http.client
+import io
 
 import pytest
 
@@ -27,4 +29,16 @@ def test_another_content_is_not_kept(tmp_path):
 def test_no_network(tmp_path):
     with pytest.raises(BadInput, match=r"cannot be fetched .*; fetch it where there is a network and give its path"):
         download("http://127.0.0.1:9/file", tmp_path / "file", md5="1234", timeout=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), http.client.IncompleteRead(b""), ConnectionResetError("reset")])
+def test_a_connection_that_breaks(tmp_path, monkeypatch, error):
+    class Answer(io.BytesIO):
+        def read(self, *_):
+            raise error
+
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: Answer())
+    with pytest.raises(BadInput, match=r"^https://a/b cannot be fetched \(.+\); fetch it where there is a network"):
+        download("https://a/b", tmp_path / "file", md5="1234")
     assert list(tmp_path.iterdir()) == []

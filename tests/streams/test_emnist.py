@@ -57,7 +57,15 @@ def test_battery(tmp_path):
     for name, shift in {"a": 0, "b": 1}.items():
         official(tmp_path / name, *pool(shift=shift), ".gz")
     options = {"tasks": 3, "task_length": 150}
-    check_stream(lambda: split_emnist(tmp_path / "a", **options), lambda: split_emnist(tmp_path / "b", **options))
+    x, y = pool()
+    y[7] = 99
+    official(tmp_path / "bad", x, y, ".gz")
+    check_stream(
+        lambda: split_emnist(tmp_path / "a", **options),
+        lambda: split_emnist(tmp_path / "b", **options),
+        bad=lambda: split_emnist(tmp_path / "bad", **options),
+        match=r"bad, image 7: the label is 99, expected a whole number in 0..46$",
+    )
 
 
 def test_the_shared_file(data):
@@ -82,6 +90,29 @@ def test_files_that_are_missing_or_wrong(tmp_path):
         read_idx(b"OOPS")
     with pytest.raises(BadInput, match=r"of shape \(2,\) holds 1 values, expected 2"):
         read_idx(b"\0\0\x08\x01\0\0\0\x02\x07")
+
+
+def test_labels_and_shapes_that_are_wrong(tmp_path):
+    x, y = pool(60)
+    y[7] = 99
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    with pytest.raises(BadInput, match=r"a.npz, image 7: the label is 99, expected a whole number in 0..46"):
+        split_emnist(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", x=x[:, :20], y=y)
+    with pytest.raises(
+        BadInput, match=r"images of shape \(60, 20, 28\) and labels of shape \(60,\), expected \(n, 28, 28\)"
+    ):
+        split_emnist(tmp_path / "b.npz")
+    packed = official(tmp_path / "packed", *pool(60), ".gz")
+    name = "emnist-balanced-test-images-idx3-ubyte"
+    good = (packed / f"{name}.gz").read_bytes()
+    for data in (good[: len(good) // 2], b"no gzip", good[:30] + b"\xff" * 30 + good[60:]):
+        (packed / f"{name}.gz").write_bytes(data)
+        with pytest.raises(BadInput, match=rf"{name} cannot be unpacked"):
+            split_emnist(packed)
+    (packed / f"{name}.gz").write_bytes(gzip.compress(b"\0\0\x08\x03\0\0"))
+    with pytest.raises(BadInput, match=rf"{name}: an idx file has 6 bytes, expected at least 16"):
+        split_emnist(packed)
 
 
 def test_download_without_a_network(monkeypatch):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from prequential.errors import BadInput
-from prequential.streams.encoding import feature_column, fill, hash_of, label_column, labels
+from prequential.streams.encoding import Column, cast, feature_column, fill, hash_of, label_column, labels
 
 
 def encoded(values, kind=None, buckets=8, indicator=None):
@@ -92,6 +92,9 @@ def test_times_before_1970():
         lambda v: pa.array(v, pa.large_string()),
         lambda v: pa.array(v, pa.string_view()),
         lambda v: pa.array(v).dictionary_encode(),
+        lambda v: pa.DictionaryArray.from_arrays(
+            pa.array([1, None, 0, 1], pa.uint8()), ["Bonn", "Ulm"]
+        ),  # as in polars
     ],
 )
 def test_text_of_every_type_hashes_alike(make):
@@ -149,6 +152,52 @@ def test_labels_stay_what_they_are():
         column = label_column("y", pa.array(values).type)
         assert labels(column, pa.array(values)) == (values, {})
     _, bad = labels(label_column("y", pa.float64()), pa.array([1.0, None, float("nan")]))
-    assert bad == dict.fromkeys((1, 2), "column 'y' is empty, expected a label")
+    assert bad == dict.fromkeys((1, 2), "column 'y' is empty, expected a label, here a number")
     with pytest.raises(BadInput, match="label column 'y' has type list"):
         label_column("y", pa.list_(pa.int8()))
+
+
+def test_a_column_that_is_empty_so_far_takes_whatever_comes():
+    column = feature_column("c", pa.chunked_array([pa.nulls(5)]), None, 8, None)
+    assert (column.kind, column.width, column.indicator) == ("any", 9, True)
+    assert column.features() == ["c", *(f"c {i}" for i in range(8)), "c missing"]
+    out = np.zeros((4, 10))
+    assert fill(column, pa.array(["7.5", "red", None, "1e999"]), out) == {
+        3: "column 'c' is inf, expected a finite number"
+    }
+    assert out[0].tolist() == [7.5] + [0] * 9
+    assert np.isnan(out[1:3, 0]).all()
+    assert out[1, 1:].argmax() == hash_of("c", "red") % 8
+    assert out[1, 1:].sum() == 1
+    assert out[2, 1:].tolist() == [0] * 8 + [1]
+
+
+def test_text_with_and_without_a_zone():
+    texts = pa.array(["2024-01-01T00:00:00Z", "2024-01-01 02:00:00+02:00", "2024-01-01", "2024-01-01T00:00", "soon"])
+    for zone in (None, "UTC"):
+        column = Column("c", "time", pa.timestamp("us", zone), 7)
+        found, bad = cast(column, texts, column.type)
+        assert found.type == column.type
+        assert found.cast(pa.int64()).to_pylist() == [1_704_067_200_000_000] * 4 + [None]
+        assert bad == {4: "column 'c' is 'soon', expected a date or time (ISO 8601)"}
+
+
+def test_numbers_that_are_no_time():
+    _, bad, _ = encoded(pa.array([1e300, 5.0]), kind="time")
+    assert bad == {0: "column 'c' is 1e+300, expected a date or time (ISO 8601) or seconds since 1970"}
+
+
+def test_whole_numbers_beyond_the_digits_of_a_float():
+    big = 2**60 + 1
+    out, _, _ = encoded(pa.array([big, None]))
+    assert out[0, 0] == float(big)
+    a, _, _ = encoded(pa.array([big, big + 1]), kind="group")
+    assert (a[0] != a[1]).any()
+    assert labels(label_column("y", pa.int64()), pa.array([big])) == ([big], {})
+
+
+@pytest.mark.parametrize("values", [[["a"]], [[[1.0]]], [{"a": 1}], [b"1234"]])
+def test_nested_columns_are_refused_by_name(values):
+    found = pa.array(values, pa.binary(4)) if values == [b"1234"] else pa.array(values)
+    with pytest.raises(BadInput, match=r"column 'c' has type .*, which cannot become features; choose others"):
+        encoded(found)

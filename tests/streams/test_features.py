@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.features import FORMAT, FeatureStream, FeatureWriter
+from prequential.streams import feature_files
+from prequential.streams.feature_files import FORMAT
+from prequential.streams.features import FeatureStream, FeatureWriter
+from prequential.streams.tasks import SplitStream
 from streams.battery import check_stream
 
 
@@ -28,7 +31,33 @@ def make_store(directory, n=500, *, dtype="float16", seed=0, rows_per_shard=64, 
 def test_battery(tmp_path, dtype):
     make_store(tmp_path / "a", dtype=dtype)
     make_store(tmp_path / "b", dtype=dtype, seed=1)
-    check_stream(lambda: FeatureStream(tmp_path / "a"), lambda: FeatureStream(tmp_path / "b"))
+    make_store(tmp_path / "bad", dtype=dtype)
+    x = np.load(tmp_path / "bad" / "x-00001.npy")
+    x[7, 3] = np.nan
+    np.save(tmp_path / "bad" / "x-00001.npy", x)
+    check_stream(
+        lambda: FeatureStream(tmp_path / "a"),
+        lambda: FeatureStream(tmp_path / "b"),
+        bad=lambda: FeatureStream(tmp_path / "bad"),
+        match=r"bad, example 107: feature 3 is nan, expected a finite number",
+    )
+
+
+def test_labels_the_manifest_does_not_list(tmp_path):
+    make_store(tmp_path, 100, labels=["cat", "dog"] * 50)
+    y = np.load(tmp_path / "y-00000.npy")
+    y[9] = 2
+    np.save(tmp_path / "y-00000.npy", y)
+    what = r"example 9: the label has number 2, expected one in 0..1, as manifest.json lists 2 labels"
+    with pytest.raises(BadInput, match=what):
+        FeatureStream(tmp_path).read(5, 20)
+    with pytest.raises(BadInput, match=what):
+        FeatureStream(tmp_path).pool()
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["shards"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BadInput, match=r"manifest.json has no 'shards'; expected width, dtype"):
+        FeatureStream(tmp_path)
 
 
 def test_what_was_written_is_read(tmp_path):
@@ -116,7 +145,7 @@ def test_interrupted_just_before_a_shard_is_closed(tmp_path, monkeypatch):
     x, y = make_store(tmp_path / "whole", 100)
     writer = FeatureWriter(tmp_path / "parts", width=6, rows_per_shard=64, classes=9)
     writer.append(x[:50], y[:50])
-    monkeypatch.setattr("prequential.streams.features._write_shard", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr("prequential.streams.features.write_shard", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         writer.append(x[50:100], y[50:100])
     writer.close()
@@ -155,6 +184,41 @@ writer.finish()
             break
     assert kills >= 2
     assert folder(killed) == folder(whole)
+
+
+@pytest.mark.parametrize("small", [64 * 2**20, 0])
+def test_the_fingerprint_covers_the_shards(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(feature_files, "SMALL", small)
+    make_store(tmp_path)
+    whole = FeatureStream(tmp_path).fingerprint()
+    for name in ("x-00002.npy", "y-00004.npy"):
+        path = tmp_path / name
+        before = path.read_bytes()
+        for changed in (before[:-1] + bytes([before[-1] ^ 1]), before + b"\0"):
+            path.write_bytes(changed)
+            assert FeatureStream(tmp_path).fingerprint() != whole
+        path.write_bytes(before)
+        os.utime(path, (0, 0))
+        assert FeatureStream(tmp_path).fingerprint() == whole  # dates do not matter
+    path.unlink()
+    with pytest.raises(BadInput, match=r"y-00004.npy cannot be read: No such file"):
+        FeatureStream(tmp_path).fingerprint()
+
+
+@pytest.mark.parametrize("labels", [None, [f"place {i % 7}" for i in range(500)]])
+def test_tasks_out_of_features(tmp_path, labels):
+    x, y = make_store(tmp_path, labels=labels)
+    pool, classes = FeatureStream(tmp_path).pool()
+    assert classes.tolist() == y
+    positions = np.array([499, 3, 120, 3, 0, 101])  # over several shards, in no order
+    np.testing.assert_array_equal(pool[positions], x[positions])
+    make = lambda: SplitStream(*FeatureStream(tmp_path).pool(), tasks=3, ways=4, task_length=60)  # noqa: E731
+    check_stream(make, lambda: SplitStream(*FeatureStream(tmp_path).pool(), tasks=3, ways=5, task_length=60))
+    rows = [np.flatnonzero((x == row).all(1))[0] for row in make().read(0, 60).x]
+    assert [y[row] for row in rows] == [make().task_classes(0)[label] for label in make().read(0, 60).y]
+    if sys.platform == "linux":
+        with Path("/proc/self/maps").open() as maps:
+            assert str(tmp_path) not in maps.read()
 
 
 def test_verify_finds_a_changed_shard(tmp_path):

@@ -37,7 +37,13 @@ def frames(**more):
 
 @pytest.mark.parametrize("kind", ["arrow", "pandas", "categorical", "polars"])
 def test_battery(kind):
-    check_stream(lambda: TableStream(frames()[kind]), lambda: TableStream(frames(first=1)[kind]))
+    name = "pandas" if kind == "categorical" else "pyarrow" if kind == "arrow" else kind
+    check_stream(
+        lambda: TableStream(frames()[kind]),
+        lambda: TableStream(frames(first=1)[kind]),
+        lambda: TableStream(frames(first=np.inf)[kind]),
+        f"^the {name} data frame, row 1, column 'n' is inf, expected a finite number$",
+    )
 
 
 def test_all_frames_give_the_same():
@@ -62,3 +68,35 @@ def test_sorting_a_frame(kind):
 def test_what_is_no_frame():
     with pytest.raises(BadInput, match="got a dict, expected a path or a data frame"):
         TableStream({"a": [1]})
+
+
+def test_what_is_wrong_with_a_pandas_frame():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(BadInput, match=r"^the pandas data frame has two columns called 'a'; expected different names$"):
+        TableStream(pandas.DataFrame([[1, 2, 3]], columns=["a", "a", "b"]))
+    mixed = pandas.DataFrame({"n": [1, 2, 3], "a": pandas.Series(["x", None, 5], dtype=object), "y": [1, 2, 3]})
+    with pytest.raises(
+        BadInput, match=r"^the pandas data frame, row 3, column 'a' is 5 \(int\), expected str as before$"
+    ):
+        TableStream(mixed)
+    with pytest.raises(BadInput, match=r"^the pandas data frame cannot be read: .*complex128"):
+        TableStream(pandas.DataFrame({"a": [1j], "y": [1]}))
+    with pytest.raises(BadInput, match=r"^the pyarrow data frame has two columns called 'a'"):
+        TableStream(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]))
+
+
+def test_the_index_of_a_pandas_frame_is_no_label():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [3.0, 1.0, 2.0], "b": ["x", "y", "z"]})
+    stream = TableStream(frame.sort_values("a"))
+    assert stream.feature_names == ["a"]
+    assert stream.read(0, 3).y == ["y", "z", "x"]
+    named = TableStream(frame.set_index(pandas.Index([30, 10, 20], name="when")), time="when")
+    assert named.feature_names == ["a"]
+    assert named.read(0, 3).y == ["y", "z", "x"]
+
+
+def test_the_rows_of_a_sorted_frame_keep_their_names():
+    table = pa.table({"t": [3, 1, 2], "a": [1.0, float("inf"), 2.0], "y": ["k", "l", "m"]})
+    with pytest.raises(BadInput, match="row 2, column 'a' is inf, expected a finite number"):
+        TableStream(table, time="t").read(0, 3)

@@ -1,6 +1,9 @@
 import os
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("PIL")
@@ -8,6 +11,7 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from prequential.errors import BadInput, BadSetting
+from prequential.streams.image_tables import ImageTableStream
 from prequential.streams.images import ImageStream, decode
 from streams.battery import check_stream
 
@@ -26,7 +30,14 @@ def folder(root, n=12, first=0):
 
 def test_battery_of_a_folder(tmp_path):
     a, b = folder(tmp_path / "a"), folder(tmp_path / "b", first=1)
-    check_stream(lambda: ImageStream(a), lambda: ImageStream(b))
+    bad = folder(tmp_path / "c")
+    (bad / "owl" / "008.png").write_bytes(b"nothing")
+    check_stream(
+        lambda: ImageStream(a),
+        lambda: ImageStream(b),
+        bad=lambda: ImageStream(bad),
+        match=r"^example 8: .*008\.png cannot be decoded \(cannot identify image file\), expected an image$",
+    )
     check_stream(
         lambda: ImageStream(a, order="shuffled", grey=True, size=7), lambda: ImageStream(a, order="shuffled", seed=1)
     )
@@ -87,7 +98,7 @@ def test_pictures_that_cannot_be_decoded(tmp_path):
     skipping = ImageStream(root, on_bad_row="skip")
     assert (len(skipping), skipping.skipped) == (10, 2)
     assert skipping.read(3, 5).x[:, 0, 0, 0].tolist() == [30, 60]
-    check_stream(lambda: ImageStream(root, on_bad_row="skip"))
+    check_stream(lambda: ImageStream(root, on_bad_row="skip"), lambda: ImageStream(root, on_bad_row="skip", grey=True))
 
 
 def test_the_first_picture_is_bad(tmp_path):
@@ -113,26 +124,144 @@ def test_manifest(tmp_path):
     assert stream.read(0, 4).y == [7, 5, 5, 6]
     assert stream.read(0, 4).x[:, 0, 0, 0].tolist() == [0, 10, 20, 30]
     assert stream.classes is None
-    check_stream(lambda: ImageStream(path))
+    other = tmp_path / "other.csv"
+    other.write_text(path.read_text().replace(",6,40", ",5,40"))
+    bad = tmp_path / "bad.csv"
+    bad.write_text(path.read_text().replace(",6,40", ",,40"))
+    check_stream(
+        lambda: ImageStream(path),
+        lambda: ImageStream(other),
+        bad=lambda: ImageStream(bad),
+        match=r"^bad\.csv, row 4, column 'label' is (empty|missing), expected a label",
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("file,label\na.png,1\n", "has the columns file, label, expected path, label and perhaps time"),
-        ("path,label\na.png,\nb.png,1\n", "row 1, column 'label' is empty"),
-        ("path,label,time\na.png,1,noon\n", "column 'time' holds text such as 'noon'"),
-        ("path,label\n", "holds no images"),
+        (
+            "page,label\na.html,1\n",
+            "list.csv has no column of images that could be found; its columns are page, label; name",
+        ),
+        (
+            "path,label\npictures/cat/000.png,\nb.png,1\n",
+            "list.csv, row 1, column 'label' is (empty|missing), expected a label",
+        ),
+        ("path,label,time\na.png,1,noon\n", "time column 'time' has type string, expected numbers or dates"),
+        (
+            "path,label,time\na.png,1,1\nb.png,1,\n",
+            "list.csv, row 2, column 'time' is (empty|missing), expected a time to order by",
+        ),
+        ("path,label\n,1\npictures/cat/000.png,2\n", "list.csv, row 1, column 'path' is empty, expected an image"),
+        ("path,label\n", "list.csv has no rows"),
+        ("path,time\na.png,1\n", "no column is left for the label: the columns are path, time"),
     ],
 )
 def test_bad_manifests(tmp_path, text, what):
     with pytest.raises(BadInput, match=what):
-        ImageStream(manifest(tmp_path, text))
+        ImageStream(manifest(tmp_path, text)).read(0, 2)
+
+
+LISTED = [("pictures/owl/002.png", 5, 30), ("pictures/cat/000.png", 7, 10), ("pictures/dog/001.png", 5, 20)]
+LISTED.append(("pictures/cat/003.png", 6, 40))
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "arrow"])
+def test_columns_of_a_manifest_are_chosen(tmp_path, kind):
+    folder(tmp_path / "pictures")
+    picture(tmp_path / "pictures" / "mask.png", 200)
+    names = ("mask", "photo_of", "kind", "taken", "rest")
+    table = pa.table(
+        dict(zip(names, zip(*(("pictures/mask.png", *row, "z") for row in LISTED), strict=True), strict=True))
+    )
+    path = tmp_path / f"list.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    elif kind == "arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        pacsv.write_csv(table, path, pacsv.WriteOptions(delimiter="," if kind == "csv" else "\t"))
+    options = {"image": "photo_of", "label": "kind", "time": "taken"}
+    for stream in (ImageStream(path, **options), ImageTableStream(path, **options)):
+        chunk = stream.read(0, 4)
+        assert chunk.y == [7, 5, 5, 6]
+        assert chunk.x[:, 0, 0, 0].tolist() == [0, 10, 20, 30]
+        assert stream.read(1, 3).y == [5, 5]
+    assert ImageStream(path, image="photo_of", label="kind").read(0, 4).y == [5, 7, 5, 6]
+    assert ImageStream(path).read(0, 4).x[:, 0, 0, 0].tolist() == [200] * 4  # the first column of paths
+    check_stream(lambda: ImageStream(path, **options), lambda: ImageStream(path, image="photo_of", label="kind"))
+    shuffled = [ImageStream(path, image="photo_of", label="kind", order="shuffled", seed=seed) for seed in (1, 2)]
+    assert sorted(shuffled[0].read(0, 4).y) == [5, 5, 6, 7]
+    assert shuffled[0].fingerprint() != shuffled[1].fingerprint()
+
+
+@pytest.mark.parametrize("stream", [ImageStream, ImageTableStream])
+def test_columns_that_cannot_be_chosen(tmp_path, stream):
+    path = manifest(tmp_path, "path,label,user,n\npictures/cat/000.png,a,u,1\n")
+    with pytest.raises(BadInput, match=r"list.csv has no column 'kind'; its columns are path, label, user, n"):
+        stream(path, label="kind")
+    with pytest.raises(BadSetting, match=r"the group \('user'\) cannot become a feature beside an image"):
+        stream(path, group="user")
+    with pytest.raises(BadInput, match=r"column 'n' is the label and cannot also be the time"):
+        stream(path, label="n", time="n")
+    with pytest.raises(BadInput, match=r"column 'path' is the label and cannot also be the image"):
+        stream(path, image="path", label="path")
+    with pytest.raises(BadInput, match=r"column 'n' has type int64, expected images: bytes, or paths as text"):
+        stream(path, image="n")
+    with pytest.raises(BadSetting, match=r"order \('shuffled'\) and time \('n'\) cannot be given together"):
+        stream(path, time="n", order="shuffled")
+    with pytest.raises(BadSetting, match=r"on_bad_row \('drop'\) must be 'stop' or 'skip'"):
+        stream(path, on_bad_row="drop")
+
+
+def test_a_folder_has_no_columns(tmp_path):
+    root = folder(tmp_path / "a")
+    for name in ("image", "label", "time", "group"):
+        with pytest.raises(
+            BadSetting, match=rf"labelled by the names of its folders, so {name} \('x'\) cannot be chosen"
+        ):
+            ImageStream(root, **{name: "x"})
+
+
+def test_dates_order_a_manifest_and_rows_without_are_left_out(tmp_path):
+    path = manifest(
+        tmp_path,
+        "file,label,when\npictures/cat/003.png,c,2024-03-01\npictures/cat/000.png,a,2023-01-31\npictures/cat/006.png,x,\n"
+        "pictures/dog/001.png,b,2024-02-29\n",
+    )
+    with pytest.raises(
+        BadInput, match=r"list.csv, row 3, column 'when' is (empty|missing), expected a time to order by"
+    ):
+        ImageStream(path, time="when")
+    stream = ImageStream(path, time="when", on_bad_row="skip")
+    assert stream.read(0, 3).y == ["a", "b", "c"]
+    assert stream.skipped == 1
+
+
+def test_names_are_counted_as_a_person_does(tmp_path):
+    for i in (1, 2, 9, 10, 11, 100):
+        picture(tmp_path / "set" / f"class {i % 2 + 9}" / f"a{i}.png", i)
+    assert ImageStream(tmp_path / "set").read(0, 6).x[:, 0, 0, 0].tolist() == [1, 2, 9, 10, 11, 100]
+    by_path = ImageStream(tmp_path / "set", order="path")
+    assert by_path.read(0, 6).x[:, 0, 0, 0].tolist() == [2, 10, 100, 1, 9, 11]
+    assert by_path.read(0, 6).y == ["class 9"] * 3 + ["class 10"] * 3
+
+
+def test_what_a_picture_holds_is_part_of_the_fingerprint_of_a_manifest(tmp_path):
+    path = manifest(tmp_path, "path,label\npictures/cat/000.png,a\npictures/cat/003.png,b\n")
+    before = ImageStream(path).fingerprint()
+    picture(tmp_path / "pictures" / "cat" / "006.png", 99)
+    assert ImageStream(path).fingerprint() == before  # not listed
+    picture(tmp_path / "pictures" / "cat" / "003.png", 31)
+    assert ImageStream(path).fingerprint() != before
 
 
 def test_a_file_of_a_manifest_that_is_not_there(tmp_path):
     path = manifest(tmp_path, "path,label\npictures/cat/000.png,a\ngone.png,b\npictures/cat/003.png,a\n")
-    with pytest.raises(BadInput, match=r"example 1: .*gone.png cannot be decoded"):
+    with pytest.raises(
+        BadInput, match=r"list.csv, row 2, column 'path' is '.*gone.png', which cannot be decoded \(No such"
+    ):
         ImageStream(path).read(0, 3)
     assert ImageStream(path, on_bad_row="skip").skipped == 1
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from prequential.errors import BadInput
 from prequential.streams import sorting
-from prequential.streams.sorting import sort_rows
+from prequential.streams.encoding import Column
+from prequential.streams.sorting import sort_rows, time_keys
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -38,3 +39,31 @@ def test_no_rows(tmp_path):
     with pytest.raises(BadInput, match="there are no rows to sort"):
         sort_rows(iter([]), tmp_path / "sorted.arrow")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_wide_rows_come_in_smaller_batches(tmp_path):
+    wide = pa.table({"text": ["x" * 10_000] * 500})
+    sort_rows(iter([(np.arange(500)[::-1].copy(), wide)]), tmp_path / "sorted.arrow")
+    with pa.memory_map(str(tmp_path / "sorted.arrow")) as file:
+        reader = pa.ipc.open_file(file)
+        assert 16 <= reader.get_batch(0).num_rows <= 2 * sorting.BATCH_BYTES // 10_000
+        assert len(reader.read_all()) == 500
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([2**63 + 5, 2**63 + 1], pa.uint64()), [1, 0]),
+        (pa.array([2**62 + 1, 2**62]), [1, 0]),  # as floats they would be equal
+        (pa.array([1.5, float("nan"), 0.5]), [2, 0]),
+        (pa.array([None, 3, 2], pa.int8()), [2, 1]),
+        (pa.array([5, 4], pa.date32()), [1, 0]),
+        (pa.array([5, 4], pa.timestamp("ns", "Europe/Berlin")), [1, 0]),
+        (pa.array(["1.5", "0.5"]).cast(pa.decimal128(5, 2)), [1, 0]),
+    ],
+)
+def test_times_of_every_type(values, expected):
+    keys, empty = time_keys(Column("t", "number", values.type, 1), values)
+    assert [i for i in np.argsort(keys, kind="stable") if i not in empty] == expected
+    assert all(what == "column 't' is missing, expected a time to order by" for what in empty.values())
+    assert len(empty) == len(values) - len(expected)

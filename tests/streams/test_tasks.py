@@ -16,7 +16,14 @@ def test_battery():
     other = x.copy()
     other[7, 0] += 1
     make = lambda: SplitStream(x, y, tasks=6, task_length=90, ways=5)  # noqa: E731
-    check_stream(make, lambda: SplitStream(other, y, tasks=6, task_length=90, ways=5))
+    wrong = x.copy()
+    wrong[50, 1] = np.nan
+    check_stream(
+        make,
+        lambda: SplitStream(other, y, tasks=6, task_length=90, ways=5),
+        bad=lambda: SplitStream(wrong, y, tasks=6, task_length=90, ways=5),
+        match=r"example \d+, which is row 50 of the data: feature 1 is nan, expected a finite number",
+    )
 
 
 def test_the_same_seed_gives_the_same_stream_on_any_machine():
@@ -99,5 +106,9 @@ def test_bad_settings():
         SplitStream(x, y, tasks=0, ways=2)
     with pytest.raises(BadSetting, match=r"seed \(-1\)"):
         SplitStream(x, y, ways=2, seed=-1)
+    with pytest.raises(BadInput, match=r"the classes have shape \(12, 2\), expected \(12,\), one for each example"):
+        SplitStream(x, np.stack([y, y], 1), ways=2)
+    with pytest.raises(BadInput, match=r"the classes cannot be put in order .*; expected all numbers or all text"):
+        SplitStream(x[:2], np.array([None, 3], object), ways=2)
     with pytest.raises(BadInput, match="got 12 examples and 11 classes"):
         SplitStream(x, y[:-1], ways=2)

@@ -72,10 +72,47 @@ def test_bad_input(tmp_path):
         YfccStream(tmp_path / "missing.npz")
 
 
-def test_real_records(data):
+def test_broken_and_foreign_files(tmp_path):
+    """Cut off or changed anywhere, a file is read right or gets one sentence."""
+    whole = write(tmp_path / "a.npz", 20).read_bytes()
+    broken = tmp_path / "broken.npz"
+    refused = 0
+    for i in range(0, len(whole), 41):
+        for content in (whole[:i], whole[:i] + bytes([whole[i] ^ 0xFF]) + whole[i + 1 :]):
+            broken.write_bytes(content)
+            try:
+                YfccStream(broken)
+            except BadInput as error:
+                refused += 1
+                assert "\n" not in str(error)
+    assert refused > len(whole) // 41
+    np.save(tmp_path / "single.npy", np.arange(3))
+    for name, sentence in {
+        "y": (np.array(list("abc")), r"the array 'y' is <U1 \(3,\), expected whole numbers"),
+        "user": (np.zeros((3, 2), int), r"the array 'user' is int64 \(3, 2\), expected whole numbers"),
+        "time": (np.zeros(3), r"the array 'time' is float64 \(3,\), expected whole numbers"),
+    }.items():
+        with pytest.raises(BadInput, match=sentence[1]):
+            YfccStream(write(tmp_path / "b.npz", 3, **{name: sentence[0]}))
+    with pytest.raises(BadInput, match="record 1 has place 12, expected 0 to 11"):
+        YfccStream(write(tmp_path / "b.npz", 3, y=np.array([0, 12, -1])))
+    with pytest.raises(BadInput, match="has 0 records, expected at least 1"):
+        YfccStream(write(tmp_path / "b.npz", 0))
+    with pytest.raises(BadInput, match=r"holds a single array, expected a \.npz file"):
+        YfccStream(tmp_path / "single.npy")
+    with pytest.raises(BadInput, match="cannot be read"):
+        YfccStream(tmp_path)
+
+
+def test_real_records(data, tmp_path):
     stream = YfccStream(data / "yfcc_poi9.npz")
     assert len(stream) == 169_796
     assert stream.classes == 434
     y = np.array(stream.read(0, len(stream)).y)
     assert abs((y[1:] == y[:-1]).mean() - 0.704) < 0.001
-    check_stream(lambda: YfccStream(data / "yfcc_poi9.npz"))
+    with np.load(data / "yfcc_poi9.npz") as file:
+        arrays = {name: file[name] for name in ("y", "user", "time", "classes")}
+    inside = int(np.flatnonzero(arrays["time"] >= 946684800)[1000])
+    arrays["y"][inside] = (arrays["y"][inside] + 1) % 434
+    np.savez(tmp_path / "changed.npz", **arrays)
+    check_stream(lambda: YfccStream(data / "yfcc_poi9.npz"), lambda: YfccStream(tmp_path / "changed.npz"))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import zipfile
+import zlib
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.cache import array_hash, cache_folder, file_hash
+from prequential.streams.cache import array_hash, file_hash, kept_file
+from prequential.streams.encoding import GROUP_SIGNS, Column, fill
 from prequential.streams.stream import Chunk, Stream
+from prequential.streams.tasks import Pool
 
 IN_MEMORY = 256 * 2**20  # bytes up to which a compressed array is held in memory
 X_NAMES = ("x", "X", "data", "features", "images")
@@ -33,6 +36,11 @@ class ArrayStream(Stream):
         Their n labels.
     time
         n numbers to order the examples by, where they are not in order already.
+    group
+        n names or numbers that say to whom or what an example belongs, such as a user; they become 32 more features
+        of ±1, the same that `TableStream` gives. Only beside vectors.
+    group_name
+        What the group is called; goes into those features as the name of the column does in a table.
     classes
         How many labels there can be, or which.
     missing
@@ -55,6 +63,8 @@ class ArrayStream(Stream):
         y: Sequence[Hashable] | np.ndarray,
         *,
         time: Any = None,
+        group: Any = None,
+        group_name: str = "group",
         classes: int | Sequence[Hashable] | None = None,
         missing: bool | None = None,
         on_bad_row: str = "stop",
@@ -67,17 +77,23 @@ class ArrayStream(Stream):
             raise BadInput(f"x has {len(x)} examples and y has {len(y)} labels, expected as many of both")
         if len(x) == 0:
             raise BadInput("x has 0 examples, expected at least 1")
+        y = _column(y, "y", "label", len(x)) if isinstance(y, np.ndarray) else _as_objects(y)
         if x.dtype.kind not in "fiub" or not 2 <= len(x.shape) <= 4:
             raise BadInput(f"x has shape {tuple(x.shape)} and type {x.dtype}, expected vectors or images of numbers")
-        self.x = x
-        self.y = y if isinstance(y, np.ndarray) else _as_objects(y)
+        self.x, self.y = x, y
         self.classes = classes
         self.missing = (x.dtype.kind == "f" and len(x.shape) == 2) if missing is None else missing
         self.on_bad_row = on_bad_row
         self.skipped = 0
         self._index: np.ndarray | None = None  # which row each example is; None: the same
+        self._group = None if group is None else _column(np.asarray(group), "group", "name", len(x))
+        self._signs = Column(group_name, "group", pa.string(), GROUP_SIGNS)
+        if group is not None and len(x.shape) != 2:
+            raise BadInput(
+                f"x has shape {tuple(x.shape)}, and a group cannot become a feature beside an image; leave it out"
+            )
         if time is not None:
-            self._sort(np.asarray(time))
+            self._sort(_column(np.asarray(time), "time", "number", len(x)))
         if on_bad_row == "skip":
             self._skip()
         self._hash: str | None = None
@@ -88,24 +104,38 @@ class ArrayStream(Stream):
     def fingerprint(self) -> str:
         """A hash of the examples, the labels and their order."""
         if self._hash is None:
-            order = [] if self._index is None else [self._index]
-            content = f"arrays {array_hash(self.x, self.y, *order)} {self.missing} {self.on_bad_row}"
+            more = [array for array in (self._index, self._group) if array is not None]
+            content = f"arrays {array_hash(self.x, self.y, *more)} {self.missing} {self.on_bad_row}"
+            if self._group is not None:
+                content += f" {self._signs}"
             self._hash = hashlib.sha256(content.encode()).hexdigest()[:32]
         return self._hash
 
-    def pool(self) -> tuple[Any, np.ndarray]:
-        """All examples and their labels: what `SplitStream` takes."""
-        if self._index is None:
-            return self.x, self.y
-        return self.x[self._index], self.y[self._index]
+    def pool(self) -> tuple[Pool, np.ndarray]:
+        """All examples by position, read when they are asked for, and their labels: what `SplitStream` takes."""
+        y = self.y if self._index is None else self.y[self._index]
+        if y.dtype.kind in "fOM":
+            for i, label in enumerate(y.tolist()):
+                if label is None or label != label:
+                    raise BadInput(f"example {i}: the label is {label!r}, expected a label")
+        return Pool(self, lambda positions: self._take(positions)[0]), y
 
     def _read(self, start: int, stop: int) -> Chunk:
-        rows = slice(start, stop) if self._index is None else self._index[start:stop]
+        return Chunk(*self._take(slice(start, stop), start))
+
+    def _take(self, positions: slice | np.ndarray, first: int | None = None) -> tuple[np.ndarray, list[Hashable]]:
+        """A copy of the examples at these positions, and their labels."""
+        rows = positions if self._index is None else self._index[positions]
         x = np.array(self.x[rows])  # a copy: the caller may write into it
         y = self.y[rows].tolist()
         for i, what in self._bad(x, y).items():
-            raise BadInput(f"example {start + i}: {what}")
-        return Chunk(x, y)
+            example = positions[i] if isinstance(positions, np.ndarray) else (first or 0) + i
+            raise BadInput(f"example {example}: {what}")
+        if self._group is not None:
+            signs = np.zeros((len(x), GROUP_SIGNS))
+            fill(self._signs, pa.array(self._group[rows].tolist(), from_pandas=True), signs)
+            x = np.concatenate([x, signs], 1, dtype=np.result_type(x.dtype, np.int8))
+        return x, y
 
     def _bad(self, x: np.ndarray, y: list[Hashable]) -> dict[int, str]:
         """What is wrong with these examples, in order."""
@@ -124,8 +154,6 @@ class ArrayStream(Stream):
         return dict(sorted(bad.items()))
 
     def _sort(self, time: np.ndarray) -> None:
-        if time.shape != (len(self.x),):
-            raise BadInput(f"time has shape {time.shape}, expected ({len(self.x)},), one number for each example")
         unknown = np.flatnonzero(
             np.isnan(time) if time.dtype.kind == "f" else np.isnat(time) if time.dtype.kind == "M" else []
         )
@@ -151,6 +179,7 @@ def array_stream(
     label: str | None = None,
     features: Sequence[str] | None = None,
     time: str | None = None,
+    group: str | None = None,
     classes: int | Sequence[Hashable] | None = None,
     on_bad_row: str = "stop",
 ) -> ArrayStream:
@@ -166,13 +195,15 @@ def array_stream(
     features
         The names of the arrays in a .npz file to predict from; several are put side by side.
     time
-        The name of the times to order by in a .npz file.
+        The name of the times to order by in a .npz file, or the .npy file they are in.
+    group
+        The name of the array in a .npz file, or the .npy file, that says to whom or what each example belongs.
     classes, on_bad_row
         As in `ArrayStream`.
     """
     path = Path(path)
     if path.suffix.lower() == ".npy":
-        return _npy_stream(path, label, features, time, classes, on_bad_row)
+        return _npy_stream(path, label, features, time, group, classes, on_bad_row)
     arrays = load_npz(path)
 
     def pick(name: str | None, candidates: Sequence[str], what: str) -> np.ndarray:
@@ -184,15 +215,38 @@ def array_stream(
         return arrays[found[0]]
 
     y = pick(label, Y_NAMES, "labels")
-    if features:
-        parts = [pick(name, (), "examples") for name in features]
-        x = parts[0] if len(parts) == 1 else np.concatenate([part.reshape(len(part), -1) for part in parts], 1)
-    else:
-        x = pick(None, X_NAMES, "examples")
-    order = None if time is None else pick(time, (), "times")
-    if x.ndim == 1:
-        x = x[:, None]
-    return ArrayStream(x, y, time=order, classes=classes, on_bad_row=on_bad_row)
+    parts = [pick(name, (), "examples") for name in features] if features else [pick(None, X_NAMES, "examples")]
+    x = (parts[0] if parts[0].ndim > 1 else parts[0][:, None]) if len(parts) == 1 else SideBySide(parts, features or [])
+    return ArrayStream(
+        x,
+        y,
+        time=None if time is None else pick(time, (), "times"),
+        group=None if group is None else pick(group, (), "group"),
+        group_name=group or "group",
+        classes=classes,
+        on_bad_row=on_bad_row,
+    )
+
+
+class SideBySide:
+    """Several arrays as one of vectors, put together when rows are read, so that memory maps stay such."""
+
+    def __init__(self, parts: Sequence[np.ndarray], names: Sequence[str]) -> None:
+        for part, name in zip(parts, names, strict=True):
+            if len(part) != len(parts[0]):
+                raise BadInput(
+                    f"array {name!r} has {len(part)} rows and {names[0]!r} has {len(parts[0])}, expected as many of both"
+                )
+        self.parts = parts
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+        self.shape = (len(parts[0]), sum(int(np.prod(part.shape[1:])) for part in parts))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        taken = [np.asarray(part[rows]) for part in self.parts]
+        return np.concatenate([part.reshape(len(part), -1) for part in taken], 1, dtype=self.dtype)
 
 
 def load_npz(path: Path) -> dict[str, np.ndarray]:
@@ -201,7 +255,7 @@ def load_npz(path: Path) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
             return {info.filename[:-4]: _member(path, archive, info) for info in members}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path} is no NumPy file that can be read: {error}") from None
 
 
@@ -209,7 +263,7 @@ def load_npy(path: Path) -> np.ndarray:
     """The array of a .npy file, memory-mapped."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise BadInput(f"{path} is no NumPy file that can be read: {error}") from None
     return array
 
@@ -221,14 +275,12 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.n
         with archive.open(info) as member:
             array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
             return array
-    copy = cache_folder() / f"unpacked-{file_hash(path)}-{info.CRC:08x}.npy"
-    if not copy.exists():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        temporary = copy.with_name(f".{copy.name}.{os.getpid()}.tmp")
-        with archive.open(info) as member, temporary.open("wb") as file:
+
+    def unpack(to: Path) -> None:
+        with archive.open(info) as member, to.open("wb") as file:
             shutil.copyfileobj(member, file, 2**20)
-        temporary.replace(copy)
-    return load_npy(copy)
+
+    return load_npy(kept_file(f"unpacked-{file_hash(path)}-{info.CRC:08x}.npy", unpack))
 
 
 def _mapped(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
@@ -254,25 +306,46 @@ def _npy_stream(
     label: str | None,
     features: Sequence[str] | None,
     time: str | None,
+    group: str | None,
     classes: int | Sequence[Hashable] | None,
     on_bad_row: str,
 ) -> ArrayStream:
-    if features or time:
-        raise BadInput(f"{path} holds one array without names, so features and time cannot be chosen; use a .npz file")
+    if features:
+        raise BadInput(f"{path} holds one array without names, so features cannot be chosen; use a .npz file")
     x = load_npy(path)
     if label is not None:
-        return ArrayStream(x, load_npy(Path(label)), classes=classes, on_bad_row=on_bad_row)
-    if x.ndim != 2 or x.shape[1] < 2:
+        y = load_npy(Path(label))
+    elif x.ndim == 2 and x.shape[1] >= 2:
+        last = np.array(x[:, -1])
+        known = np.isfinite(last)
+        whole = np.where(known, last, 0).astype(np.int64)
+        x, y = x[:, :-1], whole if known.all() and np.array_equal(whole, last) else last
+    else:
         raise BadInput(
             f"{path} has shape {x.shape}; give the labels' own .npy file as label, or put them in the last of 2 or more columns"
         )
-    y = np.array(x[:, -1])
-    whole = y.astype(np.int64)
-    return ArrayStream(x[:, :-1], whole if np.array_equal(whole, y) else y, classes=classes, on_bad_row=on_bad_row)
+    return ArrayStream(
+        x,
+        y,
+        time=None if time is None else load_npy(Path(time)),
+        group=None if group is None else load_npy(Path(group)),
+        group_name="group" if group is None else Path(group).stem,
+        classes=classes,
+        on_bad_row=on_bad_row,
+    )
 
 
 def _fits(array: np.ndarray, what: str) -> bool:
     return array.ndim >= 1 and (what != "examples" or array.dtype.kind in "fiub")
+
+
+def _column(array: np.ndarray, name: str, what: str, n: int) -> np.ndarray:
+    """An array of one value for each example; (n, 1) will do."""
+    if array.shape == (n, 1):
+        array = array[:, 0]
+    if array.shape != (n,):
+        raise BadInput(f"{name} has shape {array.shape}, expected ({n},), one {what} for each example")
+    return array
 
 
 def _as_objects(y: Sequence[Hashable]) -> np.ndarray:

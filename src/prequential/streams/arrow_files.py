@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from prequential.errors import BadInput
-from prequential.streams.cache import cache_folder, file_hash
+from prequential.streams.cache import file_hash, file_stamp, kept_file
 from prequential.streams.encoding import Column
+from prequential.streams.sorting import ROW
 from prequential.streams.stream import in_reading_order
 from prequential.streams.tables import BLOCK_ROWS, Table, without_views
 
@@ -41,12 +41,7 @@ class ArrowTable(Table):
         self._declared: dict[str, Any] = {}
         self.paths = paths = self._files(split)
         self._pieces = [_open(part) for part in paths]
-        self.schema = self._pieces[0].schema
-        for part, piece in zip(paths, self._pieces, strict=True):
-            if piece.schema.names != self.schema.names or piece.schema.types != self.schema.types:
-                raise BadInput(
-                    f"{part} has the columns {_columns(piece.schema)}, but {paths[0]} has {_columns(self.schema)}"
-                )
+        self.schema = common_schema(paths, [piece.schema for piece in self._pieces])
         blocks, starts, row = [], [0], 0
         for number, piece in enumerate(self._pieces):
             for batch, rows in enumerate(piece.rows):
@@ -60,7 +55,7 @@ class ArrowTable(Table):
     def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
         piece, batch, start = (int(part) for part in self._blocks[i])
         rows = self._pieces[piece].batch(batch).slice(start, int(self.starts[i + 1] - self.starts[i]))
-        return without_views(pa.Table.from_batches([rows]).select([column.name for column in columns])), {}
+        return fitted(pa.Table.from_batches([rows]), [column.name for column in columns], self.schema), {}
 
     def fingerprint(self) -> str:
         return f"arrow {file_hash(*self.paths)}"
@@ -89,6 +84,45 @@ class ArrowTable(Table):
         if not found:
             raise BadInput(f"{folder} holds no .arrow, .feather or .ipc files")
         return found
+
+
+class SortedCopy(Table):
+    """A table in another order, from the copy that `sort_rows` wrote; messages name the rows of the original."""
+
+    def __init__(self, original: Table, path: Path) -> None:
+        self.original = original
+        self.name, self.schema, self.paths = original.name, original.schema, original.paths
+        self._batches = Batches(path)
+        self.starts = np.cumsum([0, *self._batches.rows])
+
+    def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        return self.original.from_kept(self._kept(i), columns)
+
+    def each_kept(
+        self, columns: Sequence[Column], read: Sequence[Column]
+    ) -> Iterator[tuple[pa.Table, pa.Table, dict[int, str]]]:
+        for i in range(len(self._batches.rows)):
+            kept = self._kept(i)
+            yield kept, *self.original.from_kept(kept, read)
+
+    def from_kept(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        return self.original.from_kept(kept, columns)
+
+    def types(self, kept: pa.Table, label: str | None) -> pa.Schema:
+        return self.original.types(kept, label)
+
+    def where(self, row: int) -> str:
+        i = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.original.where(self._batches.batch(i).column(ROW)[row - int(self.starts[i])].as_py())
+
+    def fingerprint(self) -> str:
+        return self.original.fingerprint()
+
+    def declared_classes(self, label: str) -> int | None:
+        return self.original.declared_classes(label)
+
+    def _kept(self, i: int) -> pa.Table:
+        return pa.Table.from_batches([self._batches.batch(i)]).drop_columns([ROW])
 
 
 class Batches:
@@ -156,19 +190,14 @@ def _is_packed(reader: pa.ipc.RecordBatchFileReader) -> bool:
 
 def _unpacked(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Path:
     """A copy in the cache folder that can be read in small pieces: not compressed, and without shared dictionaries."""
-    copy = cache_folder() / f"unpacked-{file_hash(path)}.arrow"
-    if copy.exists():
-        return copy
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    plain = pa.schema(
-        [(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type) for field in schema]
-    )
-    temporary = copy.with_name(f".{copy.name}.{os.getpid()}.tmp")
-    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, plain) as writer:
-        for batch in batches:
-            writer.write_table(pa.Table.from_batches([batch]).cast(plain), max_chunksize=BLOCK_ROWS)
-    temporary.replace(copy)
-    return copy
+    plain = without_dictionaries(schema)
+
+    def write(to: Path) -> None:
+        with pa.OSFile(str(to), "wb") as file, pa.ipc.new_file(file, plain) as writer:
+            for batch in batches:
+                writer.write_table(pa.Table.from_batches([batch]).cast(plain), max_chunksize=BLOCK_ROWS)
+
+    return kept_file(f"unpacked-{file_hash(path)}-{file_stamp(path)}.arrow", write)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -178,5 +207,51 @@ def _json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} ({field.type})" for field in schema)
+def common_schema(paths: Sequence[Path], schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """What all parts can be read as: of whole numbers and others the others, of an empty column and another the other."""
+    first = schemas[0]
+    for path, schema in zip(paths, schemas, strict=True):
+        for name in schema.names:
+            if schema.names.count(name) > 1:
+                raise BadInput(f"{path} has two columns called {name!r}; expected different names")
+        if sorted(schema.names) != sorted(first.names):
+            raise BadInput(
+                f"{path} has the columns {', '.join(schema.names)}, but {paths[0]} has {', '.join(first.names)}"
+            )
+    if all(schema.names == first.names and schema.types == first.types for schema in schemas):
+        return first
+    common = without_dictionaries(first)
+    for path, schema in zip(paths, schemas, strict=True):
+        try:
+            common = pa.unify_schemas([common, without_dictionaries(schema)], promote_options="permissive")
+        except pa.ArrowTypeError:
+            for field in without_dictionaries(schema):
+                try:
+                    pa.unify_schemas(
+                        [pa.schema([common.field(field.name)]), pa.schema([field])], promote_options="permissive"
+                    )
+                except pa.ArrowTypeError:
+                    raise BadInput(
+                        f"{path}: column {field.name!r} has type {field.type}, but in the parts before "
+                        f"({paths[0].name}, …) it has {common.field(field.name).type}"
+                    ) from None
+            raise
+    return common
+
+
+def fitted(rows: pa.Table, names: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """These columns of a part, as the schema of all parts has them."""
+    rows = rows.select(list(names))
+    for i, name in enumerate(names):
+        wanted = schema.field(name).type
+        if rows.column(i).type != wanted:
+            rows = rows.set_column(i, name, rows.column(i).cast(wanted, safe=False))
+    return without_views(rows)
+
+
+def without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """The schema with the values of dictionaries in their place."""
+    return pa.schema(
+        [(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type) for field in schema],
+        schema.metadata,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -56,6 +57,16 @@ def file_hash(*paths: Path) -> str:
     return digest.hexdigest()
 
 
+def file_stamp(*paths: Path) -> str:
+    """A hash of the sizes and the times of change of these files.
+
+    For the names of copies, beside `file_hash`: where that only samples, an edit would go unnoticed and an old copy be
+    read. Not for fingerprints, which a copied or touched file must keep.
+    """
+    facts = [(path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
 def array_hash(*arrays: Any, rows: int = 1024) -> str:
     """A hash of arrays, read in blocks of rows so that a memory map is never loaded.
 
@@ -87,17 +98,36 @@ def kept_array(name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         with suppress(ValueError, OSError, EOFError):  # a damaged copy is made again
             return _mapped(path)
     array = make()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+
+    def write(to: Path) -> None:
+        with to.open("wb") as file:
             np.save(file, array, allow_pickle=False)
-        temporary.replace(path)
+
+    try:
+        write_whole(path, write)
     except OSError:
-        with suppress(OSError):
-            temporary.unlink()
         return array
     return _mapped(path)
+
+
+def kept_file(name: str, write: Callable[[Path], None]) -> Path:
+    """The file of the cache that `write` writes: made once. The name must say everything it depends on."""
+    path = cache_folder() / name
+    if not path.exists():
+        write_whole(path, write)
+    return path
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Writes a file beside and then moves it to its place, so that nobody ever meets half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def _mapped(path: Path) -> np.ndarray:

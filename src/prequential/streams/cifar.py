@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import zlib
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,10 +62,21 @@ def load_cifar(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     def unpack() -> tuple[np.ndarray, np.ndarray]:
         if not made:
-            made.append(_unpack(files))
+            made.append(_checked(path, *_unpack(files)))
         return made[0]
 
     return kept_array(f"cifar-x-{name}", lambda: unpack()[0]), kept_array(f"cifar-y-{name}", lambda: unpack()[1])
+
+
+def _checked(path: Path, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if x.shape[1:] != (32, 32, 3) or y.shape != x.shape[:1] or len(x) == 0:
+        raise BadInput(
+            f"{path} holds images of shape {x.shape} and labels of shape {y.shape}, expected (n, 32, 32, 3) and (n,)"
+        )
+    bad = np.flatnonzero((y < 0) | (y > 99)) if y.dtype.kind in "iu" else [0]
+    if len(bad):
+        raise BadInput(f"{path}, image {bad[0]}: the label is {y[bad[0]]}, expected a whole number in 0..99")
+    return x, y
 
 
 def _files(path: Path) -> list[Path]:
@@ -115,7 +127,7 @@ def _read_archive(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
                 assert opened is not None  # it is a file
                 parts.append(_read_part(name, opened.read()))
             return parts
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} is no archive of CIFAR-100: {error}") from None
 
 
@@ -126,10 +138,20 @@ def _read_part(name: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:
         records = np.frombuffer(data, np.uint8).reshape(-1, RECORD)
         return _upright(records[:, 2:]), records[:, 1].copy()
     content = read_plain_pickle(data)
+    if not isinstance(content, dict):
+        raise BadInput(f"{name} holds a {type(content).__name__}, expected a dict with data and fine_labels")
     by_name = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
     if not {"data", "fine_labels"} <= by_name.keys():
         raise BadInput(f"{name} holds {', '.join(map(str, by_name))}, expected data and fine_labels")
-    return _upright(by_name["data"]), np.array(by_name["fine_labels"], np.uint8)
+    rows, labels = by_name["data"], by_name["fine_labels"]
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != 3 * 32 * 32:
+        raise BadInput(f"{name} holds data of shape {getattr(rows, 'shape', None)}, expected (n, 3072)")
+    if not isinstance(labels, list):
+        raise BadInput(f"{name} holds fine_labels of type {type(labels).__name__}, expected a list")
+    for i, label in enumerate(labels):
+        if not isinstance(label, int) or not 0 <= label <= 99:
+            raise BadInput(f"{name}, image {i}: the label is {label!r}, expected a whole number in 0..99")
+    return _upright(rows), np.array(labels, np.uint8)
 
 
 def _upright(rows: np.ndarray) -> np.ndarray:
@@ -143,11 +165,20 @@ def _read_webp(path: Path) -> tuple[np.ndarray, np.ndarray]:
     except ImportError:
         raise MissingExtra("reading WebP images", "images") from None
     arrays = load_npz(path)
+    if lacking := {"webp", "offset", "first_class"} - arrays.keys():
+        raise BadInput(f"{path} has no array {sorted(lacking)[0]!r}; it holds {', '.join(arrays)}")
     content, offset, first = arrays["webp"], arrays["offset"], int(arrays["first_class"])
-    images = []
+    images: list[np.ndarray] = []
     for start, stop in pairwise(offset.tolist()):
-        with Image.open(io.BytesIO(content[start:stop].tobytes())) as picture:
-            sheet = np.asarray(picture.convert("RGB"))
+        try:
+            with Image.open(io.BytesIO(content[start:stop].tobytes())) as picture:
+                sheet = np.asarray(picture.convert("RGB"))
+        except OSError:
+            raise BadInput(f"{path}, class {first + len(images)}: cannot be decoded, expected a WebP picture") from None
+        if sheet.shape != (640, 960, 3):
+            raise BadInput(
+                f"{path}, class {first + len(images)}: the picture has shape {sheet.shape}, expected (640, 960, 3)"
+            )
         images.append(sheet.reshape(20, 32, 30, 32, 3).swapaxes(1, 2).reshape(600, 32, 32, 3))
     return np.concatenate(images), np.repeat(np.arange(first, first + len(images), dtype=np.uint8), 600)
 

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
-from prequential.errors import BadInput
-from prequential.streams.encoding import Column, cast
-from prequential.streams.tables import BLOCK_BYTES, BLOCK_ROWS, Table
+from prequential.errors import BadInput, BadSetting
+from prequential.streams.cache import file_hash, file_stamp, kept_file
+from prequential.streams.csv_rows import CsvRows
+from prequential.streams.encoding import NUMBER, Column, shown
+from prequential.streams.stream import in_reading_order
+from prequential.streams.tables import BLOCK_BYTES, BLOCK_ROWS, COMPRESSED, SAMPLE, Table, suffix_of
 
 READ = 16 * 2**20  # bytes scanned at once
-MISSING = [*pacsv.ConvertOptions().null_values, "?"]
-NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
-DATE = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?$"
-MOSTLY = 0.9  # a column is numbers if so many of its first values are; the others are bad rows
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+HINT = "say the file's encoding, such as encoding='latin-1'"
+
+
+@dataclass
+class Part:
+    """One file, and where its blocks of rows are."""
+
+    path: Path  # what the user gave
+    plain: Path  # what is read: the same, or a copy that is neither compressed nor UTF-16
+    encoding: str
+    begin: int = 0  # of the rows, in bytes
+    rows: int = 0
+    offsets: np.ndarray | None = None  # (blocks + 1,)
+    hash: str = ""
 
 
 class CsvTable(Table):
-    """A CSV file, UTF-8, with a line of column names.
+    """A CSV file with a line of column names, or a folder of such files in the order of their names.
 
     Opening scans the file once for the ends of rows (about a second for each gigabyte) and keeps one byte position
-    for each block of up to 4096 rows. No copy of the file is made.
+    for each block of up to 4096 rows. No copy of the file is made, unless it is compressed (.gz, .bz2, .zst, .lz4) or
+    UTF-16: then a plain one is written once to the cache folder.
+
+    The first 4096 rows of the stream decide what a column is. Features: numbers, if nine in ten of the values are (the others
+    are then bad rows), else dates, else text; a column that is empty there is read value by value, as a number or as
+    text. Labels: whole numbers, numbers or true/false, if all are; else text, where NA and null are labels like any
+    other. A later label that does not fit is a bad row; `kinds={"label": "category"}` makes all of them text.
 
     Parameters
     ----------
     path
-        The file.
+        The file, or a folder whose .csv and .tsv files, compressed or not, have the same columns.
     delimiter
         What separates fields; by default the one of `, ; tab |` that is most frequent in the first line.
     header
@@ -41,6 +61,17 @@ class CsvTable(Table):
         Whether fields may be "quoted", and then hold delimiters and line ends.
     decimal_point
         "," in files that write 3,14.
+    encoding
+        How text is written, such as latin-1; by default UTF-8, or UTF-16 where a file begins with its mark.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "t.csv"
+    >>> _ = path.write_text("age,city,label\\n31,Ulm,1\\n54,Bonn,0\\n")
+    >>> table = CsvTable(path)
+    >>> len(table), table.schema.types
+    (2, [DataType(int64), DataType(string), DataType(int64)])
     """
 
     def __init__(
@@ -51,86 +82,156 @@ class CsvTable(Table):
         header: bool = True,
         quotes: bool = True,
         decimal_point: str = ".",
+        encoding: str | None = None,
     ) -> None:
         self.path = Path(path)
         self.name = self.path.name
-        with self.path.open("rb") as file:
-            head = file.read(READ)
-        if not head.strip():
-            raise BadInput(f"{self.path} is empty")
-        if b"\n" not in head and b"\r" in head.rstrip():
-            raise BadInput(f"{self.path} ends its lines with a bare carriage return; expected line feeds")
-        begin = 3 if head.startswith(b"\xef\xbb\xbf") else 0
-        first_line = head[begin:].split(b"\n", 1)[0]
-        self.delimiter = delimiter or max(",;\t|", key=lambda mark: first_line.count(mark.encode()))
-        self.quotes, self.decimal_point = quotes, decimal_point
-        ends = self._row_ends(head[begin:], len(head) < READ)
-        if len(ends) == 0:
-            raise BadInput(f"{self.path}: the first row does not end within {READ} bytes; is a quote not closed?")
-        fields = self._fields(head[begin : begin + int(ends[0])])
-        self.names = fields if header else [f"f{i}" for i in range(len(fields))]
-        self._check_names(header)
-        self._begin = begin + int(ends[0]) if header else begin
-        self._rows_a_block = int(np.clip(BLOCK_BYTES * len(ends) // int(ends[-1]), 16, BLOCK_ROWS))
-        self._scan()
-        self.schema = self._guess() if len(self) else pa.schema([(name, pa.string()) for name in self.names])
+        self.paths = [self.path] if self.path.is_file() else _parts_of(self.path)
+        self._parts = [_plain(part, encoding) for part in self.paths]
+        self._csv = CsvRows(str(self.path), delimiter or "", quotes, decimal_point)
+        for part in self._parts:
+            self._open(part, header)
+        for part in self._parts:
+            self._scan(part)
+        spans, starts = [], [0]
+        for number, part in enumerate(self._parts):
+            assert part.offsets is not None
+            spans += [(number, int(a), int(b)) for a, b in zip(part.offsets[:-1], part.offsets[1:], strict=True)]
+            first = starts[-1]
+            blocks = np.arange(1, len(part.offsets)) * self._rows_a_block
+            starts += (first + np.minimum(blocks, part.rows)).tolist()
+        self._spans = spans
+        self.starts = np.array(starts)
+        self._first_rows = np.cumsum([0, *(part.rows for part in self._parts)])[:-1]
+        self.schema = (
+            self.types(self._first_lines(), None)
+            if len(self)
+            else pa.schema([(name, pa.string()) for name in self._csv.names])
+        )
 
     def fingerprint(self) -> str:
-        return f"csv {self._hash} {self.delimiter!r} {self.names} {self.quotes} {self.decimal_point}"
+        rows, hashes = self._csv, " ".join(part.hash for part in self._parts)
+        encodings = {codecs.lookup(part.encoding).name for part in self._parts} - {"utf-8"}
+        other = f" {sorted(encodings)}" if encodings else ""
+        return f"csv {hashes} {rows.delimiter!r} {rows.names} {rows.quotes} {rows.decimal_point}{other}"
+
+    def where(self, row: int) -> str:
+        part = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        return f"{self.paths[part].name}, row {row - int(self._first_rows[part]) + 1}"
 
     def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
-        expected = int(self.starts[i + 1] - self.starts[i])
-        text = self._text(i)
-        names = list(dict.fromkeys(column.name for column in columns))
-        bad: dict[int, str] = {}
-        try:
-            rows = self._parse(text, names, {column.name: column.type for column in columns}, bad)
-        except pa.ArrowInvalid:  # some cell is not what it should be: find out which
-            bad = {}
-            rows = self._parse(text, names, dict.fromkeys(names, pa.binary()), bad)
-            arrays = []
-            for column in columns:
-                values, wrong = cast(column, rows.column(column.name).combine_chunks(), column.type)
-                arrays.append(values)
-                present = np.setdiff1d(np.arange(expected), list(bad)) if bad else None
-                for row, what in wrong.items():
-                    bad.setdefault(row if present is None else int(present[row]), what)
-            rows = pa.table(arrays, names=[column.name for column in columns])
-        lost = expected - len(rows)
-        if lost:
-            rows = self._with_gaps(i, rows, bad, expected)
-        return rows, bad
+        first, stop = int(self.starts[i]), int(self.starts[i + 1])
+        return self._csv.read(self._text(i), columns, stop - first, f"{self.where(first)} to {stop}")
+
+    def each_kept(
+        self, columns: Sequence[Column], read: Sequence[Column]
+    ) -> Iterator[tuple[pa.Table, pa.Table, dict[int, str]]]:
+        """A copy keeps the lines as they are, so that what they hold can be decided in the order of the copy."""
+        for i in range(len(self.starts) - 1):
+            yield self._csv.lines(self._text(i)), *self.block(i, read)
+
+    def from_kept(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        return self._csv.read(self._csv.text(kept), columns, len(kept), self.name)
+
+    def types(self, kept: pa.Table, label: str | None) -> pa.Schema:
+        return self._csv.types(self._csv.text(kept), label)
+
+    def label_type(self, name: str) -> pa.DataType:
+        return self.types(self._first_lines(), name).field(name).type
+
+    def _first_lines(self) -> pa.Table:
+        pieces: list[pa.Table] = []
+        for i in range(len(self.starts) - 1):
+            pieces.append(self._csv.lines(self._text(i)))
+            if self.starts[i + 1] >= SAMPLE:
+                break
+        return pa.concat_tables(pieces).slice(0, SAMPLE)
 
     # Where the rows are.
 
-    def _scan(self) -> None:
+    def _open(self, part: Part, header: bool) -> None:
+        """Reads the line of names; the first part says how all are read."""
+        with part.plain.open("rb") as file:
+            head = file.read(READ)
+        begin = 3 if head.startswith(codecs.BOM_UTF8) else 0
+        head, whole = head[begin:], len(head) < READ
+        if not head.strip():
+            raise BadInput(f"{part.path} is empty")
+        if b"\0" in head[:4096]:
+            raise BadInput(
+                f"{part.path} holds zero bytes ({shown(head[:8])}), expected {part.encoding} text; "
+                "say encoding='utf-16-le' if it is UTF-16 without its mark"
+            )
+        if b"\n" not in head and b"\r" in head.rstrip():
+            raise BadInput(f"{part.path} ends its lines with a bare carriage return; expected line feeds")
+        csv = self._csv
+        first_line = head.split(b"\n", 1)[0]
+        csv.delimiter = csv.delimiter or max(",;\t|", key=lambda mark: first_line.count(mark.encode()))
+        ends = csv.ends(head, whole)
+        if len(ends) == 0:
+            raise BadInput(f"{part.path}: the first row does not end within {READ} bytes; is a quote not closed?")
+        fields = self._names(part, head[: int(ends[0])], header)
+        part.begin = begin + (int(ends[0]) if header else 0)
+        if part is self._parts[0]:
+            csv.names = fields
+            self._rows_a_block = int(np.clip(BLOCK_BYTES * len(ends) // int(ends[-1]), 16, BLOCK_ROWS))
+        elif fields != csv.names:
+            raise BadInput(
+                f"{part.path} has the columns {', '.join(fields)}, but {self.paths[0]} has {', '.join(csv.names)}"
+            )
+
+    def _names(self, part: Part, line: bytes, header: bool) -> list[str]:
+        if not header:
+            count = len(self._csv.header(_ascii(line)))
+            names = [f"f{i}" for i in range(count)]
+        else:
+            try:
+                names = self._csv.header(line.decode(part.encoding).encode())
+            except UnicodeDecodeError as error:
+                around = line[max(0, error.start - 10) : error.end + 10]
+                raise BadInput(
+                    f"{part.path}: the line of column names holds {shown(around)}, which is not {part.encoding} text; {HINT}"
+                ) from None
+        if len(names) < 2:
+            raise BadInput(f"{part.path} has 1 column, separated by {self._csv.delimiter!r}; expected at least 2")
+        if header and all(pc.match_substring_regex(pa.scalar(name), NUMBER).as_py() for name in names):
+            raise BadInput(
+                f"{part.path}: the first line holds only numbers ({names[0]}, {names[1]}, …), expected the names of "
+                "the columns; read it with header=False if it has none"
+            )
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        if twice:
+            raise BadInput(f"{part.path} has two columns called {twice[0]!r}; expected different names")
+        return names
+
+    def _scan(self, part: Part) -> None:
         """Finds the rows, and hashes the file on the way."""
         digest = hashlib.sha256()
-        offsets, rows, at, rest = [self._begin], 0, self._begin, b""
-        with self.path.open("rb") as file:
-            digest.update(file.read(self._begin))
+        offsets, rows, at, rest = [part.begin], 0, part.begin, b""
+        with part.plain.open("rb") as file:
+            digest.update(file.read(part.begin))
             while fresh := file.read(READ):
                 digest.update(fresh)
                 data = rest + fresh
-                ends = self._row_ends(data, False)
+                ends = self._csv.ends(data, False)
                 rows, offsets = self._mark(rows, offsets, at, ends)
                 done = int(ends[-1]) if len(ends) else 0
                 at, rest = at + done, data[done:]
                 if len(rest) > 4 * READ:
                     raise BadInput(
-                        f"{self.where(rows)}: the row does not end within {len(rest)} bytes; is a quote not closed?"
+                        f"{part.path.name}, row {rows + 1}: the row does not end within {len(rest)} bytes; is a quote not closed?"
                     )
             if rest:
-                ends = self._row_ends(rest, True)
+                ends = self._csv.ends(rest, True)
                 rows, offsets = self._mark(rows, offsets, at, ends)
-        size = self.path.stat().st_size
+        size = part.plain.stat().st_size
         if len(offsets) > 1 and rows % self._rows_a_block == 0:
             offsets[-1] = size  # empty lines may follow the last row
         elif offsets[-1] != size:
             offsets.append(size)
-        self._offsets = np.array(offsets)
-        self.starts = np.minimum(np.arange(len(offsets)) * self._rows_a_block, rows)
-        self._hash = digest.hexdigest()
+        part.offsets = np.array(offsets) if rows else np.array([part.begin])
+        part.rows = rows
+        part.hash = digest.hexdigest()
 
     def _mark(self, rows: int, offsets: list[int], at: int, ends: np.ndarray) -> tuple[int, list[int]]:
         """Notes where each block begins that begins after one of these row ends."""
@@ -138,128 +239,70 @@ class CsvTable(Table):
         offsets += (at + ends[first :: self._rows_a_block]).tolist()
         return rows + len(ends), offsets
 
-    def _row_ends(self, data: bytes, last: bool) -> np.ndarray:
-        """The positions after each row of data that begins with a row; `last`: the end of data ends a row too."""
-        codes = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(codes == 10) + 1
-        if self.quotes and b'"' in data:
-            ends = self._outside_quotes(codes, ends, last)
-        if last and (len(ends) == 0 or ends[-1] < len(data)):
-            ends = np.append(ends, len(data))
-        if len(ends) == 0:
-            return ends
-        lengths = np.diff(ends, prepend=0)
-        empty = (lengths == 1) & (codes[ends - 1] == 10)
-        two = np.flatnonzero(lengths == 2)
-        empty[two] = (codes[ends[two] - 2] == 13) & (codes[ends[two] - 1] == 10)
-        if not empty.any():
-            return ends
-        # an empty line is no row: it belongs to the row after it, and at the end to nobody
-        kept: np.ndarray = ends[~empty]
-        return kept
-
-    def _outside_quotes(self, codes: np.ndarray, ends: np.ndarray, last: bool) -> np.ndarray:
-        """Those line ends that no quoted field holds: an even number of quotes stands before them."""
-        quotes = np.flatnonzero(codes == 34)
-        opening = quotes[::2]
-        allowed = np.zeros(256, bool)
-        allowed[[10, 13, 34, ord(self.delimiter)]] = True
-        wrong = opening[(opening > 0) & ~allowed[codes[opening - 1]]]
-        if len(wrong):
-            around = bytes(codes[max(0, wrong[0] - 30) : wrong[0] + 10])
-            raise BadInput(
-                f"{self.path}: a quote stands inside an unquoted field near {around!r}, so it cannot be told where rows end; "
-                "double it inside a quoted field, or read the file with quotes=False"
-            )
-        kept: np.ndarray = ends[np.searchsorted(quotes, ends) % 2 == 0]
-        return kept
-
-    # What the rows are.
-
     def _text(self, i: int) -> bytes:
-        start, stop = int(self._offsets[i]), int(self._offsets[i + 1])
-        handle = os.open(self.path, os.O_RDONLY)
+        """The rows of a block, in UTF-8; bytes that cannot be decoded stay, for a sentence that shows them."""
+        number, start, stop = self._spans[i]
+        part = self._parts[number]
+        with part.plain.open("rb") as file:
+            file.seek(start)
+            text = file.read(stop - start)
+        if codecs.lookup(part.encoding).name == "utf-8":
+            return text
+        return text.decode(part.encoding, "surrogateescape").encode("utf-8", "surrogateescape")
+
+
+def _parts_of(folder: Path) -> list[Path]:
+    found = in_reading_order(part for part in folder.rglob("*") if suffix_of(part) in (".csv", ".tsv"))
+    if not found:
+        raise BadInput(f"{folder} holds no .csv or .tsv files")
+    return found
+
+
+def _plain(path: Path, encoding: str | None) -> Part:
+    """A file as it can be read from any place: itself, or a copy of what is compressed or UTF-16."""
+    codec = COMPRESSED.get(path.suffix.lower())
+    try:
+        with pa.input_stream(str(path), compression=codec) as file:
+            found = encoding or ("utf-16" if file.read(2) in UTF_16 else "utf-8")
+        direct = _keeps_ascii(found)
+        if codec is None and direct:
+            return Part(path, path, found)
+        name = f"plain-{file_hash(path)[:32]}-{file_stamp(path)}-{'' if direct else codecs.lookup(found).name}.csv"
+        return Part(
+            path,
+            kept_file(name, lambda copy: _copy(path, codec, None if direct else found, copy)),
+            found if direct else "utf-8",
+        )
+    except LookupError:
+        raise BadSetting(
+            f"encoding ({encoding!r}) is not known; expected a name such as 'utf-8' or 'latin-1'"
+        ) from None
+    except OSError as error:
+        what = "read" if codec is None else f"unpacked ({codec}) into the cache folder"
+        raise BadInput(f"{path} cannot be {what}: {error}") from None
+
+
+def _copy(path: Path, codec: str | None, encoding: str | None, to: Path) -> None:
+    decoder = codecs.getincrementaldecoder(encoding)() if encoding else None
+    with pa.input_stream(str(path), compression=codec) as source, to.open("wb") as file:
         try:
-            return os.pread(handle, stop - start, start)
-        finally:
-            os.close(handle)
+            while data := source.read(READ):
+                file.write(decoder.decode(data).encode() if decoder else data)
+            if decoder:
+                file.write(decoder.decode(b"", final=True).encode())
+        except UnicodeDecodeError as error:
+            around = shown(error.object[error.start : error.end])
+            raise BadInput(f"{path} holds {around}, which is not {encoding} text; {HINT}") from None
 
-    def _parse(
-        self, text: bytes, names: list[str], types: dict[str, pa.DataType] | None, bad: dict[int, str]
-    ) -> pa.Table:
-        def wrong_length(row: pacsv.InvalidRow) -> str:
-            bad[row.number - 1] = f"has {row.actual_columns} fields, expected {row.expected_columns}"
-            return "skip"
 
-        return pacsv.read_csv(
-            pa.BufferReader(text),
-            pacsv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self.names),
-            pacsv.ParseOptions(
-                delimiter=self.delimiter,
-                quote_char='"' if self.quotes else False,
-                newlines_in_values=self.quotes,
-                invalid_row_handler=wrong_length,
-            ),
-            pacsv.ConvertOptions(
-                column_types=types,
-                include_columns=names,
-                null_values=MISSING,
-                strings_can_be_null=True,
-                decimal_point=self.decimal_point,
-            ),
-        )
+def _keeps_ascii(encoding: str) -> bool:
+    """Whether line ends, quotes and delimiters are the bytes they are in ASCII, and those bytes are nothing else."""
+    name = codecs.lookup(encoding).name
+    if name.startswith(("utf-16", "utf-32", "utf-7", "iso2022", "hz")):
+        return False
+    plain = bytes(range(128))
+    return plain.decode(name, "replace") == plain.decode("ascii")
 
-    def _with_gaps(self, i: int, rows: pa.Table, bad: dict[int, str], expected: int) -> pa.Table:
-        """Puts a row of missing values in the place of each row that has the wrong number of fields."""
-        gone = [row for row, what in bad.items() if what.startswith("has ")]
-        if len(rows) + len(gone) != expected:
-            first, last = self.where(int(self.starts[i])), int(self.starts[i + 1])
-            raise BadInput(
-                f"{first} to {last}: found {len(rows) + len(gone)} rows, expected {expected}; are quotes or line ends mixed up?"
-            )
-        places: list[int | None] = [None] * expected
-        for place, row in enumerate(np.setdiff1d(np.arange(expected), gone)):
-            places[row] = place
-        return rows.take(pa.array(places, pa.int64()))
 
-    def _guess(self) -> pa.Schema:
-        """The types of the columns, from the first block. A few bad values do not make a column of numbers text."""
-        rows = self._parse(self._text(0), self.names, None, {})
-        fields = []
-        for name in self.names:
-            found, values = rows.schema.field(name).type, rows.column(name)
-            if pa.types.is_string(found) and values.null_count < len(values):
-                known = values.drop_null()
-                if self._mostly(known, NUMBER):
-                    found = pa.float64()
-                elif self._mostly(known, DATE):
-                    found = pa.timestamp("us")
-            fields.append((name, pa.string() if pa.types.is_null(found) else found))
-        return pa.schema(fields)
-
-    def _mostly(self, values: pa.ChunkedArray, pattern: str) -> bool:
-        return float(pc.mean(pc.match_substring_regex(values, pattern).cast(pa.float64())).as_py()) >= MOSTLY
-
-    def _fields(self, line: bytes) -> list[str]:
-        most = line.count(self.delimiter.encode()) + 1
-        row = pacsv.read_csv(
-            pa.BufferReader(line),
-            pacsv.ReadOptions(autogenerate_column_names=True),
-            pacsv.ParseOptions(
-                delimiter=self.delimiter, quote_char='"' if self.quotes else False, newlines_in_values=self.quotes
-            ),
-            pacsv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(most)}),
-        )
-        return [row.column(i)[0].as_py().strip() or f"column {i + 1}" for i in range(row.num_columns)]
-
-    def _check_names(self, header: bool) -> None:
-        if len(self.names) < 2:
-            raise BadInput(f"{self.path} has 1 column, separated by {self.delimiter!r}; expected at least 2")
-        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
-        if twice:
-            raise BadInput(f"{self.path} has two columns called {twice[0]!r}; expected different names")
-        if header and all(name and pc.match_substring_regex(pa.scalar(name), NUMBER).as_py() for name in self.names):
-            raise BadInput(
-                f"{self.path}: the first line holds only numbers ({self.names[0]}, {self.names[1]}, …), expected the names of "
-                "the columns; read it with header=False if it has none"
-            )
+def _ascii(line: bytes) -> bytes:
+    return line.decode("ascii", "replace").encode("ascii", "replace")

@@ -47,6 +47,17 @@ def covertype(path: str | Path) -> ArrayStream:
         the original file. Area and soil become one feature for each value, 54 features in all.
     """
     arrays = _load(path, COVERTYPE)
+    n = len(arrays["y"])
+    for name, shape in {"num": (n, 10), "wilderness": (n,), "soil": (n,)}.items():
+        if arrays[name].shape != shape:
+            raise BadInput(f"{path}: array {name!r} has shape {arrays[name].shape}, expected {shape} beside {n} labels")
+    for name, values in {"wilderness": 4, "soil": 40}.items():
+        array = arrays[name]
+        bad = np.flatnonzero((array < 0) | (array >= values)) if array.dtype.kind in "iu" else [0]
+        if len(bad):
+            raise BadInput(
+                f"{path}, example {bad[0]}: {name} is {array[bad[0]]}, expected a whole number in 0..{values - 1}"
+            )
     return ArrayStream(_Covertype(arrays["num"], arrays["wilderness"], arrays["soil"]), arrays["y"], classes=7)
 
 

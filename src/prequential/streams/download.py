@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import urllib.error
 import urllib.request
@@ -38,8 +39,8 @@ def download(url: str, path: Path, *, md5: str, timeout: float = 30) -> Path:
         if (found := _md5(temporary)) != md5:
             raise BadInput(f"{url} gave a file with MD5 {found}, expected {md5}; it was not kept")
         temporary.replace(path)
-    except (OSError, urllib.error.URLError) as error:
-        reason = getattr(error, "reason", None) or error
+    except (OSError, urllib.error.URLError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or str(error) or type(error).__name__
         raise BadInput(
             f"{url} cannot be fetched ({reason}); fetch it where there is a network and give its path"
         ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,12 +58,23 @@ def load_emnist(path: Path) -> tuple[np.ndarray, np.ndarray]:
         return _from_npz(path)
     name, parts = _official(path)
 
+    def read(key: str, dimensions: int) -> np.ndarray:
+        try:
+            array = read_idx(parts[key]())
+        except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+            raise BadInput(f"{path}: emnist-balanced-{key}-ubyte cannot be unpacked: {error}") from None
+        except BadInput as error:
+            raise BadInput(f"{path}: emnist-balanced-{key}-ubyte: {error}") from None
+        if array.ndim != dimensions:
+            raise BadInput(f"{path}: emnist-balanced-{key}-ubyte has {array.ndim} dimensions, expected {dimensions}")
+        return array
+
     def images() -> np.ndarray:
         # the official images are stored column by column
-        return np.concatenate([read_idx(parts[f"{part}-images-idx3"]()) for part in PARTS]).transpose(0, 2, 1).copy()
+        return np.concatenate([read(f"{part}-images-idx3", 3) for part in PARTS]).transpose(0, 2, 1).copy()
 
     def classes() -> np.ndarray:
-        return np.concatenate([read_idx(parts[f"{part}-labels-idx1"]()) for part in PARTS])
+        return np.concatenate([read(f"{part}-labels-idx1", 1) for part in PARTS])
 
     x, y = kept_array(f"emnist-x-{name}", images), kept_array(f"emnist-y-{name}", classes)
     return _checked(path, x, y)
@@ -72,6 +84,8 @@ def read_idx(data: bytes) -> np.ndarray:
     """The array of unsigned bytes in an idx file."""
     if len(data) < 4 or data[:3] != b"\x00\x00\x08":
         raise BadInput(f"an idx file begins with {data[:3].hex()}, expected 000008 (unsigned bytes)")
+    if len(data) < 4 + 4 * data[3]:
+        raise BadInput(f"an idx file has {len(data)} bytes, expected at least {4 + 4 * data[3]}")
     shape = tuple(int(size) for size in np.frombuffer(data, ">u4", data[3], 4))
     found, expected = len(data) - 4 - 4 * len(shape), int(np.prod(shape))
     if found != expected:
@@ -130,6 +144,11 @@ def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _checked(path: Path, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if x.ndim != 3 or len(x) != len(y):
-        raise BadInput(f"{path} holds images of shape {x.shape} and {len(y)} labels, expected (n, 28, 28) and n")
+    if x.shape[1:] != (28, 28) or y.shape != x.shape[:1] or len(x) == 0:
+        raise BadInput(
+            f"{path} holds images of shape {x.shape} and labels of shape {y.shape}, expected (n, 28, 28) and (n,)"
+        )
+    bad = np.flatnonzero((np.asarray(y) < 0) | (np.asarray(y) > 46)) if y.dtype.kind in "iu" else [0]
+    if len(bad):
+        raise BadInput(f"{path}, image {bad[0]}: the label is {y[bad[0]]}, expected a whole number in 0..46")
     return x, y

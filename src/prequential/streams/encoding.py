@@ -1,6 +1,7 @@
 """How the columns of a table become features: each row by itself, so nothing of the future can enter.
 
-What a column is, is decided once, from its type and the first rows of the table. After that the encoding is fixed.
+What a column is, is decided once, from its type and the first rows of the stream. After that the encoding is fixed.
+A column that is empty so far and of no type is of the kind `any`. Times with a zone are taken in UTC.
 
 | kind     | features                                                                                        |
 |----------|-------------------------------------------------------------------------------------------------|
@@ -11,6 +12,7 @@ What a column is, is decided once, from its type and the first rows of the table
 | category | one of `buckets` features is 1, chosen by a hash of the text; missing: none                     |
 | group    | `GROUP_SIGNS` features of ±1 given by a hash, so that hardly any two users share them           |
 | vector   | the numbers of a list, always equally many                                                      |
+| any      | a number where the text is one, and beside it the features of a category where it is not        |
 
 A missing number, flag, time or vector is NaN, which learners take as the running mean. A column that has missing
 values among the first rows also gets a feature that says so (0 or 1). Numbers are not scaled here: learners do that,
@@ -32,17 +34,21 @@ import pyarrow.compute as pc
 
 from prequential.errors import BadInput, BadSetting
 
-KINDS = ("number", "flag", "time", "clock", "category", "group", "vector")
+KINDS = ("number", "flag", "time", "clock", "category", "group", "vector", "any")
+NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+ZONED = r":\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
 GROUP_SIGNS = 32
 DAY = 86_400_000_000  # microseconds
+TEXT = "UTF-8 text (or say the file's encoding, such as encoding='latin-1')"
 EXPECTED = {
     "number": "a number",
     "flag": "true or false",
     "time": "a date or time (ISO 8601)",
     "clock": "a time of day",
-    "category": "UTF-8 text",
-    "group": "UTF-8 text",
+    "category": TEXT,
+    "group": TEXT,
     "vector": "a list of numbers",
+    "any": TEXT,
     "label": "a label",
 }
 
@@ -62,6 +68,10 @@ class Column:
     def expected(self) -> str:
         if self.kind == "label" and pa.types.is_integer(self.type):
             return "a label, here a whole number"
+        if self.kind == "label" and pa.types.is_boolean(self.type):
+            return "a label, here true or false"
+        if self.kind == "label" and pa.types.is_floating(self.type):
+            return "a label, here a number"
         return EXPECTED[self.kind]
 
     def __str__(self) -> str:
@@ -76,6 +86,8 @@ class Column:
                 names = [f"{self.name} {part}" for part in [*parts, "year sin", "year cos", "years"]]
             case "clock":
                 names = [f"{self.name} {part}" for part in ("sin", "cos", "share")]
+            case "any":
+                names = [self.name, *(f"{self.name} {i}" for i in range(self.width - 1))]
             case "category" | "group" | "vector":
                 names = [f"{self.name} {i}" for i in range(self.width)]
             case _:
@@ -87,11 +99,10 @@ def feature_column(
     name: str, sample: pa.ChunkedArray, kind: str | None, buckets: int, indicator: bool | None
 ) -> Column:
     """What becomes of a column, from its type and its first rows, or as the user says with `kind`."""
-    kind = kind or _kind(name, sample.type)
-    if kind not in KINDS:
-        raise BadSetting(f"column {name!r} is to be read as {kind!r}, expected one of {', '.join(KINDS)}")
+    kind = kind_of(name, sample.type, kind)
     has_hours = not pa.types.is_date(sample.type)
-    width = {"time": 7 if has_hours else 5, "clock": 3, "category": buckets, "group": GROUP_SIGNS}.get(kind, 1)
+    widths = {"time": 7 if has_hours else 5, "clock": 3, "category": buckets, "group": GROUP_SIGNS, "any": buckets + 1}
+    width = widths.get(kind, 1)
     if kind == "vector":
         width = _vector_length(name, sample)
     if indicator is None:
@@ -146,7 +157,8 @@ def fill(column: Column, values: pa.Array, out: np.ndarray) -> dict[int, str]:
         case "time":
             values, bad = cast(column, values, column.type)
             if pa.types.is_floating(values.type):
-                values = _since_1970(values)
+                values, far = _since_1970(column, values)
+                bad = far | bad
             _fill_times(column, values, features)
         case "clock":
             values, bad = cast(column, values, pa.time64("us"))
@@ -155,6 +167,8 @@ def fill(column: Column, values: pa.Array, out: np.ndarray) -> dict[int, str]:
             features[:, 2] = share
         case "vector":
             bad = _fill_vectors(column, values, features)
+        case "any":
+            bad = _fill_any(column, values, features)
         case _:
             bad = {}
             _fill_hashes(column, values, features)
@@ -193,13 +207,24 @@ def _cast_halves(values: pa.Array, wanted: pa.DataType) -> Iterator[tuple[pa.Arr
     What fails is halved until the culprit stands alone, so that a few bad values among thousands cost little.
     """
     try:
-        yield values.cast(wanted, safe=wanted == pa.string()), True  # only a safe cast looks whether bytes are UTF-8
+        yield _converted(values, wanted), True
     except pa.ArrowInvalid:
         if len(values) == 1:
             yield pa.nulls(1, wanted), False
         else:
             yield from _cast_halves(values[: len(values) // 2], wanted)
             yield from _cast_halves(values[len(values) // 2 :], wanted)
+
+
+def _converted(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(wanted) and pa.types.is_string(values.type):
+        # with a zone or without, row by row: those without count as UTC
+        zoned = pc.fill_null(pc.match_substring_regex(values, ZONED), False)
+        nothing = pa.scalar(None, pa.string())
+        there = pc.if_else(zoned, values, nothing).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+        plain = pc.if_else(zoned, nothing, values).cast(pa.timestamp("us"))
+        return pc.coalesce(there, plain).cast(pa.int64()).cast(wanted)
+    return values.cast(wanted, safe=wanted == pa.string())  # only a safe cast looks whether bytes are UTF-8
 
 
 def shown(value: Any) -> str:
@@ -237,19 +262,34 @@ def _fill_times(column: Column, values: pa.Array, out: np.ndarray) -> None:
     out[:] = np.where(known[:, None], np.concatenate(parts, 1), np.nan)
 
 
-def _since_1970(values: pa.Array) -> pa.Array:
+def _since_1970(column: Column, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
     """Numbers as times: seconds, or where they are too large for a date of our age, milli-, micro- or nanoseconds."""
     numbers = _floats(values)
-    size = np.abs(np.where(np.isfinite(numbers), numbers, 0))
+    far = np.abs(numbers) > 9e18  # no time, in whatever unit
+    size = np.abs(np.where(far | np.isnan(numbers), 0, numbers))
     per_unit = np.select([size < 1e11, size < 1e14, size < 1e17], [1e6, 1e3, 1.0], 1e-3)
-    micros = np.where(np.isfinite(numbers), numbers, 0) * per_unit
-    return pa.array(micros.astype(np.int64), mask=~np.isfinite(numbers)).cast(pa.timestamp("us"))
+    micros = np.where(size > 0, numbers, 0) * per_unit
+    bad = {
+        int(i): f"column {column.name!r} is {numbers[i]}, expected {column.expected} or seconds since 1970"
+        for i in np.flatnonzero(far)
+    }
+    return pa.array(micros.astype(np.int64), mask=far | np.isnan(numbers)).cast(pa.timestamp("us")), bad
+
+
+def _fill_any(column: Column, values: pa.Array, out: np.ndarray) -> dict[int, str]:
+    """Numbers in the first place, what is none as a category in the others."""
+    texts, bad = cast(column, values, pa.string())
+    is_text = pc.fill_null(pc.invert(pc.match_substring_regex(texts, NUMBER)), False)
+    nothing = pa.scalar(None, pa.string())
+    _fill_hashes(column, pc.if_else(is_text, texts, nothing), out[:, 1:])
+    return _fill_numbers(column, pc.if_else(is_text, nothing, texts), out[:, :1]) | bad
 
 
 def _fill_hashes(column: Column, values: pa.Array, out: np.ndarray) -> None:
     if pa.types.is_dictionary(values.type):
         # the dictionary may be that of a whole file, and a block uses little of it
-        used, place = np.unique(values.indices.fill_null(-1).to_numpy(zero_copy_only=False), return_inverse=True)
+        indices = values.indices.cast(pa.int64()).fill_null(-1)  # they may be unsigned
+        used, place = np.unique(indices.to_numpy(zero_copy_only=False), return_inverse=True)
         texts = [None if i < 0 else values.dictionary[int(i)].as_py() for i in used]
     else:
         if pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):
@@ -260,11 +300,11 @@ def _fill_hashes(column: Column, values: pa.Array, out: np.ndarray) -> None:
         place, texts = coded.indices.to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
     hashes = np.array([0 if text is None else hash_of(column.name, text) for text in texts], np.uint64)
     if column.kind == "group":
-        bits = (hashes[:, None] >> np.arange(column.width, dtype=np.uint64)) & np.uint64(1)
+        bits = (hashes[:, None] >> np.arange(out.shape[1], dtype=np.uint64)) & np.uint64(1)
         codes = bits.astype(np.float64) * 2 - 1
     else:
-        codes = np.zeros((len(texts), column.width))
-        codes[np.arange(len(texts)), hashes % np.uint64(column.width)] = 1
+        codes = np.zeros((len(texts), out.shape[1]))
+        codes[np.arange(len(texts)), hashes % np.uint64(out.shape[1])] = 1
     codes[[text is None for text in texts]] = 0
     out[:] = codes[place]
 
@@ -298,21 +338,23 @@ def _circle(share: np.ndarray) -> np.ndarray:
     return np.stack([np.sin(2 * np.pi * share), np.cos(2 * np.pi * share)], 1)
 
 
-def _kind(name: str, found: pa.DataType) -> str:
+def kind_of(name: str, found: pa.DataType, kind: str | None = None) -> str:
+    """What a column of this type is, or what the user says it is."""
+    if kind is not None:
+        if kind not in KINDS:
+            raise BadSetting(f"column {name!r} is to be read as {kind!r}, expected one of {', '.join(KINDS)}")
+        return kind
     if pa.types.is_boolean(found):
         return "flag"
-    if (
-        pa.types.is_integer(found)
-        or pa.types.is_floating(found)
-        or pa.types.is_decimal(found)
-        or pa.types.is_duration(found)
-    ):
+    if is_number(found) or pa.types.is_duration(found):
         return "number"
     if pa.types.is_timestamp(found) or pa.types.is_date(found):
         return "time"
     if pa.types.is_time(found):
         return "clock"
-    if _is_text(found) or pa.types.is_null(found):  # empty so far: only text can take whatever comes
+    if pa.types.is_null(found):
+        return "any"
+    if _is_text(found):
         return "category"
     if _is_list(found) and (pa.types.is_integer(found.value_type) or pa.types.is_floating(found.value_type)):
         return "vector"
@@ -338,3 +380,13 @@ def _is_text(found: pa.DataType) -> bool:
 
 def _is_list(found: pa.DataType) -> bool:
     return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
+
+
+def is_number(found: pa.DataType) -> bool:
+    """Whether a type is one of numbers."""
+    return bool(pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found))
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,9 +22,17 @@ import numpy as np
 from prequential.checkpoint import sync_directory, write_atomically
 from prequential.errors import BadInput, BadSetting
 from prequential.labels import decode, encode
+from prequential.streams.feature_files import (
+    FORMAT,
+    check_shard,
+    checksum,
+    lock,
+    read_manifest,
+    shards_hash,
+    write_shard,
+)
 from prequential.streams.stream import Chunk, Stream
-
-FORMAT = "prequential-features-1"
+from prequential.streams.tasks import Pool
 
 
 class FeatureStream(Stream):
@@ -49,7 +58,7 @@ class FeatureStream(Stream):
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
-        self.manifest = _read_manifest(self.directory)
+        self.manifest = read_manifest(self.directory)
         if not self.manifest["complete"]:
             raise BadInput(
                 f"{self.directory} is not finished: {self.manifest['position']} examples of its source were handled; "
@@ -72,16 +81,54 @@ class FeatureStream(Stream):
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def fingerprint(self) -> str:
-        """A hash of the manifest, whose checksums tell the shards; `verify` compares them with the files."""
+    @cached_property
+    def _hash(self) -> str:
         known = {name: self.manifest[name] for name in ("rows", "width", "dtype", "labels", "shards")}
-        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:32]
+        shards = shards_hash([self.directory / shard[kind] for shard in self._shards for kind in ("x", "y")])
+        return hashlib.sha256(f"{json.dumps(known, sort_keys=True)} {shards}".encode()).hexdigest()[:32]
+
+    def fingerprint(self) -> str:
+        """A hash of the manifest with its checksums, and of each shard's size and content.
+
+        Of folders larger than 64 MiB, 4 pieces of each shard are hashed; `verify` reads all and compares the checksums.
+        """
+        return self._hash
+
+    def pool(self) -> tuple[Pool, np.ndarray]:
+        """All rows by position, read when they are asked for, and their labels: what `SplitStream` takes."""
+        numbers = [
+            self._part(shard["y"], np.dtype(np.int32), (int(shard["rows"]),), 0, int(shard["rows"]))
+            for shard in self._shards
+        ]
+        y = np.concatenate(numbers)
+        if self._labels is None:
+            return Pool(self, self._take), y
+        names = np.empty(len(y), object)
+        names[:] = self._names(y, 0)
+        return Pool(self, self._take), names.astype(str) if all(
+            isinstance(name, str) for name in self._labels
+        ) else names
+
+    def _take(self, positions: np.ndarray) -> np.ndarray:
+        """The features of these rows, in this order."""
+        x = np.empty((len(positions), self.width), self.dtype)
+        shards = np.searchsorted(self._starts, positions, side="right") - 1
+        for i in np.unique(shards):
+            name, rows = self._shards[i]["x"], int(self._shards[i]["rows"])
+            offset = self._offset(name, self.dtype, (rows, self.width))
+            # no map: for single rows the system would read many more around each, which takes fifty times as long
+            with (self.directory / name).open("rb", buffering=0) as file:
+                for place in np.flatnonzero(shards == i):
+                    file.seek(offset + int(positions[place] - self._starts[i]) * x[place].nbytes)
+                    file.readinto(x[place].data)  # a row of a shard whose size was checked
+        self._check(x, positions)
+        return x
 
     def verify(self) -> None:
         """Reads every shard and compares it with its checksum; takes as long as reading the disk does."""
         for shard in self._shards:
             for kind in ("x", "y"):
-                found = _checksum(self.directory / shard[kind])
+                found = checksum(self.directory / shard[kind])
                 if found != shard[f"{kind}_sha256"]:
                     raise BadInput(
                         f"{shard[kind]} has checksum {found[:12]}…, expected {shard[f'{kind}_sha256'][:12]}…"
@@ -98,17 +145,41 @@ class FeatureStream(Stream):
             xs.append(self._part(self._shards[i]["x"], self.dtype, (rows, self.width), low, high))
             ys.append(self._part(self._shards[i]["y"], np.dtype(np.int32), (rows,), low, high))
         x, y = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in (xs, ys))
-        numbers: list[int] = y.tolist()
-        return Chunk(x, numbers if self._labels is None else [self._labels[number] for number in numbers])
+        self._check(x, np.arange(start, stop))
+        return Chunk(x, self._names(y, start))
+
+    def _check(self, x: np.ndarray, positions: np.ndarray) -> None:
+        wrong = ~np.isfinite(x)
+        if wrong.any():
+            row, feature = (int(i) for i in np.argwhere(wrong)[0])
+            raise BadInput(
+                f"{self.directory}, example {positions[row]}: feature {feature} is {x[row, feature]}, expected a finite number"
+            )
+
+    def _names(self, y: np.ndarray, start: int) -> list[Hashable]:
+        """The labels that these numbers mean."""
+        numbers: list[Hashable] = y.tolist()
+        if self._labels is None:
+            return numbers
+        wrong = np.flatnonzero((y < 0) | (y >= len(self._labels)))
+        if len(wrong):
+            raise BadInput(
+                f"{self.directory}, example {start + wrong[0]}: the label has number {y[wrong[0]]}, expected one in "
+                f"0..{len(self._labels) - 1}, as manifest.json lists {len(self._labels)} labels"
+            )
+        return [self._labels[number] for number in y.tolist()]
 
     def _part(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], low: int, high: int) -> np.ndarray:
         """A copy of rows low..high-1 of a shard."""
-        path = self.directory / name
         row = dtype.itemsize * int(np.prod(shape[1:]))
-        if name not in self._offsets:
-            self._offsets[name] = _check_shard(path, dtype, shape)
-        mapped = np.memmap(path, np.uint8, "r", self._offsets[name] + low * row, (high - low) * row)
+        offset = self._offset(name, dtype, shape) + low * row
+        mapped = np.memmap(self.directory / name, np.uint8, "r", offset, (high - low) * row)
         return np.array(mapped).view(dtype).reshape(high - low, *shape[1:])
+
+    def _offset(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+        if name not in self._offsets:
+            self._offsets[name] = check_shard(self.directory / name, dtype, shape)
+        return self._offsets[name]
 
 
 class FeatureWriter:
@@ -159,7 +230,7 @@ class FeatureWriter:
         progress: dict[str, Any] = {"rows": 0, "position": 0, "skipped": 0, "part": 0, "labels": None, "shards": []}
         self.manifest: dict[str, Any] = {**settings, **progress, "complete": False}
         if (self.directory / "manifest.json").exists():
-            self.manifest = _read_manifest(self.directory)
+            self.manifest = read_manifest(self.directory)
             begun = {**self.manifest, **self.manifest["about"]}
             for name, value in {**settings, **settings["about"]}.items():
                 if name != "about" and begun.get(name) != value:
@@ -281,7 +352,7 @@ class FeatureWriter:
             path = self._part_path(kind)
             file = path.open("r+b" if path.exists() else "w+b")
             files.append(file)
-            if not _lock(file):
+            if not lock(file):
                 raise BadInput(f"{self.directory} is being written by another process")
             wanted = self.manifest["part"] * size
             found = file.seek(0, os.SEEK_END)
@@ -305,7 +376,7 @@ class FeatureWriter:
             dtype = np.dtype(self.manifest["dtype"] if kind == "x" else np.int32)
             shape = (rows, self.manifest["width"]) if kind == "x" else (rows,)
             shard[kind] = f"{kind}-{number:05d}.npy"
-            shard[f"{kind}_sha256"] = _write_shard(self.directory / shard[kind], file, dtype, shape)
+            shard[f"{kind}_sha256"] = write_shard(self.directory / shard[kind], file, dtype, shape)
         sync_directory(self.directory)
         self.manifest["shards"].append(shard)
         self.manifest["rows"] += rows
@@ -317,74 +388,3 @@ class FeatureWriter:
 
     def _write_manifest(self) -> None:
         write_atomically(self.directory / "manifest.json", (json.dumps(self.manifest, indent=1) + "\n").encode())
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Whether the file is this process's alone until it is closed; believed where files cannot be locked."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
-
-
-def _read_manifest(directory: Path) -> dict[str, Any]:
-    path = directory / "manifest.json"
-    if not path.is_file():
-        raise BadInput(
-            f"{path} does not exist; a folder of features has a manifest.json, x-00000.npy, y-00000.npy and so on"
-        )
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        found = manifest.get("format")
-    except (ValueError, AttributeError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from None
-    if found != FORMAT:
-        raise BadInput(f"{path} has format {found!r}, expected {FORMAT!r}")
-    return manifest
-
-
-def _write_shard(path: Path, rows: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
-    """Writes bare rows as an .npy file under a temporary name, makes it durable, renames it. Its checksum."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    digest = hashlib.sha256()
-    rows.seek(0)
-    with temporary.open("w+b") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
-        file.seek(0)
-        digest.update(file.read())
-        while piece := rows.read(1 << 22):
-            digest.update(piece)
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    return digest.hexdigest()
-
-
-def _check_shard(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Where the numbers of a shard begin, after making sure that it is the array the manifest tells of."""
-    try:
-        with path.open("rb") as file:
-            np.lib.format.read_magic(file)
-            found_shape, fortran, found_dtype = np.lib.format.read_array_header_1_0(file)
-            offset, size = file.tell(), file.seek(0, os.SEEK_END)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from None
-    if (found_shape, found_dtype, fortran) != (shape, dtype, False):
-        raise BadInput(f"{path} is {found_dtype} {found_shape}, expected {dtype} {shape}")
-    expected = offset + dtype.itemsize * int(np.prod(shape))
-    if size != expected:
-        raise BadInput(f"{path} has {size} bytes, expected {expected}")
-    return offset
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

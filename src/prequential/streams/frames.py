@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prequential.errors import BadInput
-from prequential.streams.encoding import Column
+from prequential.streams.encoding import Column, shown
 from prequential.streams.tables import BLOCK_ROWS, Table, without_views
 
 
@@ -22,14 +22,11 @@ class FrameTable(Table):
         self.name = f"the {type(frame).__module__.split('.')[0]} data frame"
         if isinstance(frame, pa.Table):
             self.rows = frame
-        elif hasattr(frame, "__arrow_c_stream__"):
-            self.rows = pa.table(frame)
-        elif hasattr(frame, "__dataframe__"):
-            from pyarrow.interchange import from_dataframe
-
-            self.rows = from_dataframe(frame)
+        elif hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__dataframe__"):
+            self.rows = _converted(frame, self.name)
         else:
             raise BadInput(f"got a {type(frame).__name__}, expected a path or a data frame (pandas, polars or Arrow)")
+        self._order: np.ndarray | None = None  # which row of the user's frame each row was
         self.schema = self.rows.schema
         total = len(self.rows)
         self.starts = np.minimum(np.arange(-(-total // BLOCK_ROWS) + 1) * BLOCK_ROWS, total)
@@ -41,8 +38,11 @@ class FrameTable(Table):
     def sorted_by(self, column: str) -> FrameTable:
         order = pc.sort_indices(self.rows, [(column, "ascending")])  # stable, missing values last
         table = FrameTable(without_views(self.rows).take(order))
-        table.name = f"{self.name}, in the order of {column}"
+        table.name, table._order = self.name, order.to_numpy()
         return table
+
+    def where(self, row: int) -> str:
+        return super().where(row if self._order is None else int(self._order[row]))
 
     def fingerprint(self) -> str:
         """A hash of the values, however the frame holds them in memory."""
@@ -53,6 +53,39 @@ class FrameTable(Table):
                 start, stop = int(self.starts[i]), int(self.starts[i + 1])
                 digest.update(_content(self.rows.column(name).slice(start, stop - start)))
         return f"frame {digest.hexdigest()}"
+
+
+def _converted(frame: Any, name: str) -> pa.Table:
+    try:
+        if hasattr(frame, "__arrow_c_stream__"):
+            return pa.table(frame)
+        from pyarrow.interchange import from_dataframe
+
+        return from_dataframe(frame)
+    except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
+        raise BadInput(f"{name}{_what_is_wrong(frame) or f' cannot be read: {error}'}") from None
+
+
+def _what_is_wrong(frame: Any) -> str:
+    """Why a frame cannot be read, where its columns tell: two of one name, or values of several types in one."""
+    names = [str(column) for column in getattr(frame, "columns", [])]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            return f" has two columns called {name!r}; expected different names"
+    for column in getattr(frame, "columns", []):
+        first = None
+        for row, value in enumerate(frame[column]):
+            if value is None or value != value:
+                continue
+            if first is not None and type(value) is not type(first) and not _fit(value, first):
+                found, expected = type(value).__name__, type(first).__name__
+                return f", row {row + 1}, column {str(column)!r} is {shown(value)} ({found}), expected {expected} as before"
+            first = value if first is None else first
+    return ""
+
+
+def _fit(value: Any, first: Any) -> bool:
+    return isinstance(value, (int, float)) and isinstance(first, (int, float))
 
 
 def _content(values: pa.ChunkedArray) -> bytes:

@@ -1,11 +1,13 @@
-"""Streams of images: a folder with one folder for each class, or a CSV file that lists paths and labels."""
+"""Streams of images: a folder with one folder for each class, or a table that lists paths and labels."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -13,30 +15,163 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.streams.cache import WHOLE, file_hash, kept_array
-from prequential.streams.stream import Chunk, Stream
+from prequential.streams.stream import Chunk, Stream, in_reading_order
+from prequential.streams.tasks import Pool
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
-ORDERS = ("name", "path", "modified", "shuffled", "listed")
+LOOK = 256  # images looked at in one go when all of them are
 
 
-class ImageStream(Stream):
+class ImageRows(ABC):
+    """Where the images of a stream are: rows that each have an image, as a file or as bytes, and a label."""
+
+    name: str  # for messages
+    order: np.ndarray | None = None  # the rows in the order of time; None: as they are
+    classes: int | None = None
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> tuple[list[Path | bytes], list[Hashable], dict[int, str]]:
+        """Images and labels of these rows, and what is wrong with some of them, by place among `rows`."""
+
+    @abstractmethod
+    def labels(self, rows: np.ndarray) -> list[Hashable]:
+        """The labels of these rows alone."""
+
+    @abstractmethod
+    def undecodable(self, example: int, row: int, source: Path | bytes, why: str) -> str:
+        """The sentence for an image that cannot be decoded."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of the images and labels."""
+
+    def stamp(self) -> str:
+        """For the names of copies: changes with every edit, also where the fingerprint only samples."""
+        return ""
+
+
+class DecodedStream(Stream):
+    """What image streams have in common: rows of images, decoded when they are read, all of one size."""
+
+    def __init__(
+        self,
+        rows: ImageRows,
+        *,
+        size: int | tuple[int, int] | None,
+        order: str,
+        seed: int,
+        grey: bool,
+        classes: int | Sequence[Hashable] | None,
+        on_bad_row: str,
+        workers: int | None,
+    ) -> None:
+        if len(rows) == 0:
+            raise BadInput(f"{rows.name} holds no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
+        self.rows = rows
+        self.classes = classes if classes is not None else rows.classes
+        self.on_bad_row, self.grey = on_bad_row, grey
+        self.decoder = Decoder(workers)
+        self._index = rows.order  # which row each example is; None: the same
+        self._order = order
+        if order == "shuffled":
+            bits = np.random.Philox(key=np.array([seed, len(rows)], np.uint64)).random_raw(len(rows))
+            self._index = np.argsort(bits, kind="stable")
+            self._order = f"shuffled {seed}"
+        self.size: tuple[int, int] = (size, size) if isinstance(size, int) else size or self._first_size()
+        if on_bad_row == "skip":
+            bad = kept_array(f"bad-images-{self.fingerprint()}-{rows.stamp()}", self._find_bad)
+            if len(bad):
+                index = np.arange(len(rows)) if self._index is None else self._index
+                self._index = index[~np.isin(index, bad)]
+        self.skipped = len(rows) - len(self)
+        if len(self) == 0:
+            raise BadInput(f"{rows.name}: none of the {len(rows)} images can be used")
+
+    def __len__(self) -> int:
+        return len(self.rows) if self._index is None else len(self._index)
+
+    @cached_property
+    def _hash(self) -> str:
+        text = f"images {self.rows.fingerprint()} {self.size} {self.grey} {self.on_bad_row} {self._order}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def fingerprint(self) -> str:
+        """A hash of the names, labels, sizes and content of the images, and of how they are read."""
+        return self._hash
+
+    def pool(self) -> tuple[Pool, np.ndarray]:
+        """All images by position, decoded when they are asked for, and their labels: what `SplitStream` takes."""
+        labels = self.rows.labels(np.arange(len(self)) if self._index is None else np.asarray(self._index))
+        return Pool(self, lambda positions: self._take(positions)[0]), np.array(labels)
+
+    def _read(self, start: int, stop: int) -> Chunk:
+        return Chunk(*self._take(np.arange(start, stop)))
+
+    def _take(self, positions: np.ndarray) -> tuple[np.ndarray, list[Hashable]]:
+        """The images and labels at these positions."""
+        rows = positions if self._index is None else np.asarray(self._index[positions])
+        sources, labels, bad = self.rows.take(rows)
+        images: list[np.ndarray] = []
+        for i, image in enumerate(self.decoder(sources, self.size, self.grey)):
+            if i in bad:
+                raise BadInput(bad[i])
+            if isinstance(image, str):
+                raise BadInput(self.rows.undecodable(int(positions[i]), int(rows[i]), sources[i], image))
+            images.append(image)
+        return np.stack(images), labels
+
+    def _first_size(self) -> tuple[int, int]:
+        """The size of the first image; of the first that can be decoded, where others are left out."""
+        total = len(self)
+        for i in range(total):
+            row = np.array([i if self._index is None else self._index[i]])
+            sources, _, bad = self.rows.take(row)
+            image = next(iter(self.decoder(sources, None, self.grey)))
+            if not isinstance(image, str):
+                return int(image.shape[0]), int(image.shape[1])
+            if self.on_bad_row == "stop":
+                raise BadInput(bad[0] if bad else self.rows.undecodable(i, int(row[0]), sources[0], image))
+        raise BadInput(f"{self.rows.name}: none of the {len(self.rows)} images can be decoded")
+
+    def _find_bad(self) -> np.ndarray:
+        found = []
+        for start in range(0, len(self.rows), LOOK):
+            sources, _, bad = self.rows.take(np.arange(start, min(start + LOOK, len(self.rows))))
+            images = self.decoder(sources, self.size, self.grey)
+            found += [start + i for i, image in enumerate(images) if i in bad or isinstance(image, str)]
+        return np.array(found, np.int64)
+
+
+class ImageStream(DecodedStream):
     """Image files as examples, decoded when they are read, all of one size.
 
     Parameters
     ----------
     path
-        A folder whose folders are named after the classes, or a CSV manifest with the columns path (relative to the
-        manifest), label and, if there is one, time, by which it is then ordered.
+        A folder whose folders are named after the classes, or a manifest: a CSV, Parquet or Arrow file with a column
+        of paths (relative to the manifest) and a column of labels.
+    image
+        Of a manifest, the column of the paths; by default the one whose first values end in .jpg, .png and so on.
+    label
+        Of a manifest, the column of the labels; by default the one called label, y, target or class, else the last.
+    time
+        Of a manifest, the column to order by; by default one called time, where there is one.
+    group
+        Not possible: an image has no features beside it that could say whose it is.
     size
         Height and width, or one number for both; by default that of the first image. Others are scaled and
         cut at the middle.
     order
         Of a folder: by file "name" whatever the class (the default), by "path" (class after class), by the time a
-        file was "modified", or "shuffled". Of a manifest: as "listed" or "shuffled".
+        file was "modified", or "shuffled". Names are counted as a person does, 2 before 10. Of a manifest: as
+        "listed" (or in the order of time), or "shuffled".
     seed
         Another seed gives another shuffled order.
     grey
@@ -54,6 +189,10 @@ class ImageStream(Stream):
         self,
         path: str | Path,
         *,
+        image: str | None = None,
+        label: str | None = None,
+        time: str | None = None,
+        group: str | None = None,
         size: int | tuple[int, int] | None = None,
         order: str | None = None,
         seed: int = 0,
@@ -62,119 +201,121 @@ class ImageStream(Stream):
         on_bad_row: str = "stop",
         workers: int | None = None,
     ) -> None:
-        if on_bad_row not in ("stop", "skip"):
-            raise BadSetting(f"on_bad_row ({on_bad_row!r}) must be 'stop' or 'skip'")
+        from prequential.streams.image_tables import open_rows, table_in
+
         self.path = Path(path)
-        self.on_bad_row, self.skipped, self.grey = on_bad_row, 0, grey
-        self.decoder = Decoder(workers)
-        if self.path.is_dir():
-            order = _known_order(order or "name", ("name", "path", "modified", "shuffled"))
-            self._root = self.path
-            names, self._labels, classes_found = _list_folder(self.path, order)
-            self.classes = classes if classes is not None else classes_found
+        rows: ImageRows
+        if self.path.is_dir() and not table_in(self.path):
+            order = known_order(order or "name", ("name", "path", "modified", "shuffled"))
+            known_on_bad_row(on_bad_row)
+            for name, value in {"image": image, "label": label, "time": time, "group": group}.items():
+                if value is not None:
+                    raise BadSetting(
+                        f"{self.path} is a folder of images, labelled by the names of its folders, so {name} ({value!r}) "
+                        "cannot be chosen; give a manifest"
+                    )
+            rows = _Folder(self.path, order)
         else:
-            order = _known_order(order or "listed", ("listed", "shuffled"))
-            self._root = self.path.parent
-            names, self._labels = _read_manifest(self.path)
-            self.classes = classes
-        if len(names) == 0:
-            raise BadInput(f"{self.path} holds no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
-        if order == "shuffled":
-            bits = np.random.Philox(key=np.array([seed, len(names)], np.uint64)).random_raw(len(names))
-            turn = pa.array(np.argsort(bits, kind="stable"))
-            names, self._labels = names.take(turn), self._labels.take(turn)
-        self._names = names  # one Arrow array: a million paths take some 50 MB, as Python strings three times that
-        self._size = (size, size) if isinstance(size, int) else size
-        self.size = self._size or self._first_size()
-        self._index: np.ndarray | None = None  # which file each example is; None: the same
-        if on_bad_row == "skip":
-            bad = kept_array(f"bad-images-{self.fingerprint()}", self._find_bad)
-            self.skipped = len(bad)
-            self._index = np.delete(np.arange(len(names)), bad) if len(bad) else None
-            if len(bad) == len(names):
-                raise BadInput(f"{self.path}: none of the {len(names)} images can be decoded")
+            rows, order = open_rows(self.path, image, label, time, group, order, on_bad_row)
+        super().__init__(
+            rows,
+            size=size,
+            order=order,
+            seed=seed,
+            grey=grey,
+            classes=classes,
+            on_bad_row=on_bad_row,
+            workers=workers,
+        )
+
+
+class _Folder(ImageRows):
+    """The files below the class folders."""
+
+    def __init__(self, folder: Path, order: str) -> None:
+        self.name, self._root = str(folder), folder
+        found = []
+        classes = sorted(part.name for part in folder.iterdir() if part.is_dir())
+        for name in classes:
+            for file in (folder / name).rglob("*"):
+                if file.suffix.lower() in SUFFIXES and file.is_file():
+                    found.append(file.relative_to(folder))
+        if not found and any(file.suffix.lower() in SUFFIXES for file in folder.iterdir()):
+            raise BadInput(
+                f"{folder} holds images, but no folders named after their classes; sort them into such, or give a manifest"
+            )
+        found.sort()  # for names that count the same, such as 1.png and 01.png
+        if order == "name":
+            by_name = in_reading_order(Path(file.name, file) for file in found)
+            found = [Path(*file.parts[1:]) for file in by_name]
+        else:
+            found = in_reading_order(found)
+        if order == "modified":
+            found.sort(key=lambda file: (folder / file).stat().st_mtime_ns)
+        # Arrow arrays: a million paths take some 50 MB, as Python strings three times that
+        self._names = pa.array([str(file) for file in found], pa.large_string())
+        self._labels = pa.array([file.parts[0] for file in found], pa.large_string())
+        self.classes = len(classes)
 
     def __len__(self) -> int:
-        return len(self._names) if self._index is None else len(self._index)
+        return len(self._names)
 
-    @cached_property
-    def _hash(self) -> str:
-        digest = hashlib.sha256(f"images {self.size} {self.grey} {self.on_bad_row} ".encode())
-        files = [self._file(i) for i in range(len(self._names))]
-        sizes = [file.stat().st_size if file.is_file() else -1 for file in files]
-        for i, bytes_ in enumerate(sizes):
-            digest.update(f"{self._names[i].as_py()}\x1f{self._labels[i].as_py()!r}\x1f{bytes_}\n".encode())
-        there = [file for file, bytes_ in zip(files, sizes, strict=True) if bytes_ >= 0]
-        # of more than 1 GiB of images, the names and sizes of all and the content of 1024
-        step = max(1, len(there) // 1024) if sum(sizes) > WHOLE else 1
-        digest.update(file_hash(*there[::step]).encode())
-        return digest.hexdigest()[:32]
+    def take(self, rows: np.ndarray) -> tuple[list[Path | bytes], list[Hashable], dict[int, str]]:
+        files = [self._root / str(name) for name in self._names.take(pa.array(rows)).to_pylist()]
+        return list(files), self.labels(rows), {}
+
+    def labels(self, rows: np.ndarray) -> list[Hashable]:
+        found: list[Hashable] = self._labels.take(pa.array(rows)).to_pylist()
+        return found
+
+    def undecodable(self, example: int, row: int, source: Path | bytes, why: str) -> str:
+        return f"example {example}: {source!s} cannot be decoded ({why}), expected an image"
 
     def fingerprint(self) -> str:
-        """A hash of the names, labels, sizes and content of the files, and of how they are read."""
-        return self._hash
+        digest = hashlib.sha256(files_hash(self._files).encode())
+        for name in self._names:
+            digest.update(f"{name.as_py()}\n".encode())
+        return digest.hexdigest()
 
-    def _read(self, start: int, stop: int) -> Chunk:
-        x, rows = self._take(np.arange(start, stop))
-        return Chunk(x, [self._labels[i].as_py() for i in rows])
-
-    def _take(self, positions: np.ndarray) -> tuple[np.ndarray, list[int]]:
-        """The images at these positions, and which files they are."""
-        rows: list[int] = (positions if self._index is None else self._index[positions]).tolist()
-        images: list[np.ndarray] = []
-        for i, image in zip(rows, self.decoder([self._file(i) for i in rows], self.size, self.grey), strict=True):
-            if isinstance(image, str):
-                raise BadInput(f"example {positions[len(images)]}: {self._file(i)} cannot be decoded ({image})")
-            images.append(image)
-        return np.stack(images), rows
-
-    def pool(self) -> tuple[ImagePool, np.ndarray]:
-        """All images by position, decoded when they are asked for, and their labels: what `SplitStream` takes."""
-        rows = range(len(self._names)) if self._index is None else self._index.tolist()
-        return ImagePool(self), np.array([self._labels[i].as_py() for i in rows])
-
-    def _file(self, i: int) -> Path:
-        return self._root / str(self._names[i].as_py())
-
-    def _first_size(self) -> tuple[int, int]:
-        for i in range(len(self._names)):
-            image = next(iter(self.decoder([self._file(i)], None, self.grey)))
-            if not isinstance(image, str):
-                return int(image.shape[0]), int(image.shape[1])
-            if self.on_bad_row == "stop":
-                raise BadInput(f"example {i}: {self._file(i)} cannot be decoded ({image})")
-        raise BadInput(f"{self.path}: none of the {len(self._names)} images can be decoded")
-
-    def _find_bad(self) -> np.ndarray:
-        files = (self._file(i) for i in range(len(self._names)))
-        found = self.decoder(files, self.size, self.grey)
-        return np.array([i for i, image in enumerate(found) if isinstance(image, str)], np.int64)
+    def _files(self) -> Iterator[Path]:
+        return (self._root / str(name.as_py()) for name in self._names)
 
 
-class ImagePool:
-    """The images of a stream, indexed by arrays of positions."""
+def files_hash(files: Callable[[], Iterator[Path]]) -> str:
+    """A hash of the sizes and the content of image files, those that are not there included.
 
-    def __init__(self, stream: ImageStream) -> None:
-        self.stream = stream
-
-    def __len__(self) -> int:
-        return len(self.stream)
-
-    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
-        return self.stream._take(positions)[0]
-
-    def fingerprint(self) -> str:
-        return self.stream.fingerprint()
+    Of more than 1 GiB of images, the sizes of all and the content of some 1024 are hashed.
+    """
+    sizes = array("q")
+    for file in files():
+        try:
+            sizes.append(file.stat().st_size)
+        except OSError:
+            sizes.append(-1)
+    known = np.frombuffer(sizes, np.int64) if len(sizes) else np.zeros(0, np.int64)
+    there = np.flatnonzero(known >= 0)
+    step = max(1, len(there) // 1024) if known[there].sum() > WHOLE else 1
+    chosen = set(there[::step].tolist())
+    content = file_hash(*(file for i, file in enumerate(files()) if i in chosen))
+    return hashlib.sha256(known.tobytes() + content.encode()).hexdigest()
 
 
 class Decoder:
-    """Decodes images in threads (Pillow lets other threads run meanwhile), in order, a few ahead."""
+    """Decodes and scales images in worker threads, in order, a few ahead.
+
+    Threads and not processes: Pillow lets go of Python's lock while it decodes and scales, so threads use all
+    processors just as well, and unlike processes they start at once, hand over an image without copying it, and
+    work in any program, also one that is not guarded by `if __name__ == "__main__"`. `benchmarks/decoding.py`
+    measures both.
+    """
 
     def __init__(self, workers: int | None = None) -> None:
         try:
             import PIL  # noqa: F401
         except ImportError:
             raise MissingExtra("decoding images", "images") from None
+        if workers is not None and workers < 1:
+            raise BadSetting(f"workers ({workers}) must be at least 1")
         self.workers = workers or min(8, os.cpu_count() or 1)
         self._pool: ThreadPoolExecutor | None = None
 
@@ -193,7 +334,7 @@ class Decoder:
 
 def decode(source: Path | bytes, size: tuple[int, int] | None, grey: bool = False) -> np.ndarray | str:
     """An image as (height, width, 3) or (height, width) bytes, or the reason why it cannot be decoded."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     mode = "L" if grey else "RGB"
     try:
@@ -204,58 +345,20 @@ def decode(source: Path | bytes, size: tuple[int, int] | None, grey: bool = Fals
         if size is not None and plain.size != size[::-1]:
             plain = ImageOps.fit(plain, size[::-1], Image.Resampling.BICUBIC)
         return np.asarray(plain)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except UnidentifiedImageError:  # its text names the file again, or where the bytes are in memory
+        return "cannot identify image file"
+    except OSError as error:
+        return error.strerror or str(error) or type(error).__name__
+    except (ValueError, SyntaxError, Image.DecompressionBombError) as error:
         return str(error) or type(error).__name__
 
 
-def _known_order(order: str, known: Sequence[str]) -> str:
+def known_order(order: str, known: Sequence[str]) -> str:
     if order not in known:
         raise BadSetting(f"order ({order!r}) must be one of {', '.join(known)}")
     return order
 
 
-def _list_folder(folder: Path, order: str) -> tuple[pa.Array, pa.Array, int]:
-    """The files below the class folders, their classes, and how many classes there are."""
-    found = []
-    classes = sorted(part.name for part in folder.iterdir() if part.is_dir())
-    for name in classes:
-        for file in (folder / name).rglob("*"):
-            if file.suffix.lower() in SUFFIXES and file.is_file():
-                key: Any = file.name
-                if order == "modified":
-                    key = file.stat().st_mtime_ns
-                found.append((key if order in ("name", "modified") else name, str(file.relative_to(folder)), name))
-    found.sort()
-    if not found and any(file.suffix.lower() in SUFFIXES for file in folder.iterdir()):
-        raise BadInput(
-            f"{folder} holds images, but no folders named after their classes; sort them into such, or give a manifest"
-        )
-    names, labels = [path for _, path, _ in found], [label for _, _, label in found]
-    return pa.array(names, pa.large_string()), pa.array(labels, pa.large_string()), len(classes)
-
-
-def _read_manifest(path: Path) -> tuple[pa.Array, pa.Array]:
-    try:
-        rows = pacsv.read_csv(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{path} is no manifest of images: {error}") from None
-    for name in ("path", "label"):
-        if name not in rows.column_names:
-            raise BadInput(
-                f"{path} has the columns {', '.join(rows.column_names)}, expected path, label and perhaps time"
-            )
-        empty = rows.column(name).is_null().to_numpy()
-        if empty.any():
-            raise BadInput(f"{path}, row {int(np.flatnonzero(empty)[0]) + 1}, column {name!r} is empty")
-    if "time" in rows.column_names:
-        times = rows.column("time")
-        if pa.types.is_string(times.type):
-            raise BadInput(
-                f"{path}: column 'time' holds text such as {times[0].as_py()!r}, expected numbers or ISO 8601 times"
-            )
-        if times.null_count:
-            raise BadInput(
-                f"{path}, row {int(np.flatnonzero(times.is_null().to_numpy())[0]) + 1}, column 'time' is empty"
-            )
-        rows = rows.take(pa.array(np.argsort(times.to_numpy(), kind="stable")))
-    return rows.column("path").cast(pa.large_string()).combine_chunks(), rows.column("label").combine_chunks()
+def known_on_bad_row(on_bad_row: str) -> None:
+    if on_bad_row not in ("stop", "skip"):
+        raise BadSetting(f"on_bad_row ({on_bad_row!r}) must be 'stop' or 'skip'")

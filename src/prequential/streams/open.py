@@ -14,14 +14,15 @@ from prequential.streams.stream import Stream
 
 POSSIBLE = (
     "digits, photos, emnist:PATH, cifar100:PATH, split:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, yfcc:PATH, cloc:PATH, "
-    "features:PATH, images:PATH, or the path of a .csv, .tsv, .parquet, .arrow, .feather, .npz or .npy file, of a folder of .parquet or "
-    ".arrow files, of a saved Hugging Face data set, of extracted features, or of a folder of images with one folder for each class"
+    "features:PATH, images:PATH, or the path of a .csv, .tsv (also .gz, .bz2, .zst, .lz4), .parquet, .arrow, .feather, .npz or .npy file, of "
+    "a folder of .parquet, .arrow or .csv files, of a saved Hugging Face data set, of extracted features, or of a folder of images with one folder for each class"
 )
 NAMES = (
     "digits", "photos", "emnist", "cifar100", "split", "electricity", "covertype", "powersupply", "yfcc", "cloc", "features", "images",
 )  # fmt: skip
 OF_A_RUN = "examples"  # may stand among the options of a stream in a run, whose setting it is
-TABLES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc"}
+TEXT = {".csv", ".tsv", ".txt"}
+COLUMNAR = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
 
 def open_stream(
@@ -51,7 +52,7 @@ def open_stream(
         For streams that are drawn at random; the others have no use for it.
     options
         The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes,
-        decimal_point (CSV); split (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways,
+        decimal_point, encoding (CSV); split (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways,
         task_length, seed, download (split streams). An option that is None counts as not given.
 
     Examples
@@ -129,24 +130,30 @@ def table_stream(
     header: bool = True,
     quotes: bool = True,
     decimal_point: str = ".",
+    encoding: str | None = None,
     split: str | None = None,
+    seed: int | None = None,
     **options: Any,
 ) -> Stream:
     """A table on disk as a stream: of its rows, or of the images in it."""
     from prequential.streams.arrow_files import ArrowTable
     from prequential.streams.csv_files import CsvTable
     from prequential.streams.image_tables import ImageTableStream, image_column
-    from prequential.streams.tables import Table, TableStream, as_table
+    from prequential.streams.tables import Table, TableStream, as_table, suffixes_of
 
     path = Path(path)
     table: Table
-    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        table = CsvTable(path, delimiter=delimiter, header=header, quotes=quotes, decimal_point=decimal_point)
+    if not suffixes_of(path) & COLUMNAR and suffixes_of(path) & TEXT:
+        table = CsvTable(
+            path, delimiter=delimiter, header=header, quotes=quotes, decimal_point=decimal_point, encoding=encoding
+        )
     elif split is not None:
         table = ArrowTable(path, split=split)
     else:
         table = as_table(path)
     kind = ImageTableStream if image_column(table) and "features" not in options else TableStream
+    if seed is not None and kind is ImageTableStream:  # rows have no use for it
+        options["seed"] = seed
     _check(str(path), kind, options)
     stream: Stream = kind(table, **options)
     return stream
@@ -156,14 +163,12 @@ def split_stream(
     path: str | Path, *, tasks: int = 100, ways: int = 10, task_length: int = 1000, seed: int = 0, **options: Any
 ) -> Stream:
     """Tasks with random classes and label maps, out of any labelled arrays or images; options are those of the path."""
-    from prequential.streams.arrays import ArrayStream
-    from prequential.streams.images import ImageStream
     from prequential.streams.tasks import SplitStream
 
     whole = open_stream(str(path), **options)
-    if not isinstance(whole, (ArrayStream, ImageStream)):
+    if not hasattr(whole, "pool"):
         raise BadInput(
-            f"{path} is a {type(whole).__name__}, which cannot be split into tasks; expected arrays (.npz, .npy) or images"
+            f"{path} is a {type(whole).__name__}, which cannot be split into tasks; expected arrays (.npz, .npy), images or features"
         )
     x, y = whole.pool()
     return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
@@ -213,8 +218,10 @@ def _named(name: str) -> Callable[..., Stream]:
 def _by_path(path: Path) -> Callable[..., Stream]:
     if not path.exists():
         raise BadInput(f"{str(path)!r} is neither a known stream nor a path that exists; expected {POSSIBLE}")
-    suffix = path.suffix.lower()
-    if path.is_file() and suffix in TABLES:
+    from prequential.streams.tables import suffix_of, suffixes_of
+
+    suffix = suffix_of(path)
+    if path.is_file() and suffix in TEXT | COLUMNAR:
         return table_stream
     if path.is_file() and suffix in (".npz", ".npy"):
         from prequential.streams import arrays, datasets
@@ -227,13 +234,14 @@ def _by_path(path: Path) -> Callable[..., Stream]:
         return FeatureStream
     if path.is_dir():
         from prequential.streams.images import SUFFIXES, ImageStream
-        from prequential.streams.tables import suffixes_of
 
         found = suffixes_of(path)
-        if found & (TABLES - {".csv", ".tsv", ".txt"}):
+        if found & COLUMNAR:
             return table_stream
         if found & SUFFIXES:
             return ImageStream
+        if found & {".csv", ".tsv"}:
+            return table_stream
     raise BadInput(f"{str(path)!r} cannot be read as a stream; expected {POSSIBLE}")
 
 

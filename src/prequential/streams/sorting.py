@@ -1,20 +1,78 @@
-"""Sorting a table that does not fit in memory: sorted runs on disk, then one merge."""
+"""The order of time: whether a table is in it, and sorting one that does not fit in memory, by runs on disk and a merge."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from prequential.errors import BadInput
+from prequential.streams.encoding import Column, whole
+
+if TYPE_CHECKING:
+    from prequential.streams.tables import Table
 
 RUN_BYTES = 128 * 2**20  # how much is sorted in memory at once
-BATCH_ROWS = 4096  # rows read and written at once
+BATCH_ROWS = 4096  # rows read and written at once, at most
+BATCH_BYTES = 2**20  # and how much they should take
 KEY = "__key__"
+ROW = "__row__"  # which row of the table it was
+
+
+def look_at(table: Table, time: Column, most: float = np.inf) -> tuple[bool, int, str]:
+    """Whether the rows are in the order of time, how many cannot be read, and the first complaint.
+
+    Ends early where more than `most` cannot be read: each of those takes long.
+    """
+    last, is_sorted, unread, complaint, row = None, True, 0, "", 0
+    for rows, bad in table.each([time]):
+        keys, empty = time_keys(time, whole(rows.column(time.name)))
+        unread += len(bad)
+        bad = empty | bad
+        if bad:
+            complaint = complaint or f"{table.where(row + min(bad))}, {bad[min(bad)]}"
+            keys = np.delete(keys, list(bad))
+        if len(keys) and ((last is not None and keys[0] < last) or (keys[1:] < keys[:-1]).any()):
+            is_sorted = False
+        last = keys[-1] if len(keys) else last
+        row += len(rows)
+        if unread > most:
+            break
+    return is_sorted, unread, complaint
+
+
+def rows_with_times(table: Table, time: Column, columns: Sequence[Column]) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """The rows that have a time, as a copy keeps them, and their times, block by block."""
+    row = 0
+    for kept, rows, bad in table.each_kept(columns, [time]):
+        keys, empty = time_keys(time, whole(rows.column(time.name)))
+        good = np.setdiff1d(np.arange(len(keys)), [*bad, *empty])
+        yield keys[good], kept.take(pa.array(good)).append_column(ROW, pa.array(row + good))
+        row += len(kept)
+
+
+def time_keys(time: Column, values: pa.Array) -> tuple[np.ndarray, dict[int, str]]:
+    """The times as numbers that can be compared, and the rows that have none."""
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64())
+    known = values.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(values.type):
+        keys = values.to_numpy(zero_copy_only=False)
+        known = known & ~np.isnan(keys)
+    else:
+        if pa.types.is_date32(values.type):
+            values = values.cast(pa.int32())
+        if not pa.types.is_uint64(values.type):
+            values = values.cast(pa.int64())
+        keys = pc.fill_null(values, pa.scalar(0, values.type)).to_numpy(zero_copy_only=False)
+    empty = {int(i): f"column {time.name!r} is missing, expected a time to order by" for i in np.flatnonzero(~known)}
+    return keys, empty
 
 
 def sort_rows(blocks: Iterator[tuple[np.ndarray, pa.Table]], path: Path) -> None:
@@ -25,26 +83,30 @@ def sort_rows(blocks: Iterator[tuple[np.ndarray, pa.Table]], path: Path) -> None
     folder = path.with_name(f".{path.name}.{os.getpid()}.runs")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        runs = _write_runs(blocks, folder)
+        runs, batch = _write_runs(blocks, folder)
         if not runs:
             raise BadInput("there are no rows to sort: none of them can be used")
         temporary = folder / "merged"
-        _merge(runs, temporary)
+        _merge(runs, temporary, batch)
         temporary.replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_runs(blocks: Iterator[tuple[np.ndarray, pa.Table]], folder: Path) -> list[Path]:
+def _write_runs(blocks: Iterator[tuple[np.ndarray, pa.Table]], folder: Path) -> tuple[list[Path], int]:
+    """The runs, and how many rows a batch has: fewer where rows are wide."""
     runs: list[Path] = []
     held: list[pa.Table] = []
-    size = 0
+    size, batch = 0, BATCH_ROWS
 
     def write() -> None:
+        nonlocal batch
         run = pa.concat_tables(held)
+        if not runs:
+            batch = max(min(16, BATCH_ROWS), min(BATCH_ROWS, BATCH_BYTES * len(run) // max(1, run.nbytes)))
         order = np.argsort(run.column(KEY).to_numpy(), kind="stable")
         runs.append(folder / f"{len(runs)}")
-        _write(runs[-1], iter([run.take(pa.array(order))]), run.schema)
+        _write(runs[-1], iter([run.take(pa.array(order))]), run.schema, batch)
         held.clear()
 
     for keys, block in blocks:
@@ -55,13 +117,13 @@ def _write_runs(blocks: Iterator[tuple[np.ndarray, pa.Table]], folder: Path) -> 
             size = 0
     if any(len(block) for block in held):
         write()
-    return runs
+    return runs, batch
 
 
-def _merge(runs: list[Path], path: Path) -> None:
+def _merge(runs: list[Path], path: Path, batch: int) -> None:
     files = [pa.memory_map(str(run)) for run in runs]
     readers = [pa.ipc.open_file(file) for file in files]
-    _write(path, _merged(readers), readers[0].schema.remove(readers[0].schema.get_field_index(KEY)))
+    _write(path, _merged(readers), readers[0].schema.remove(readers[0].schema.get_field_index(KEY)), batch)
     for file in files:
         file.close()
 
@@ -98,17 +160,17 @@ def _merged(readers: list[pa.ipc.RecordBatchFileReader]) -> Iterator[pa.Table]:
         yield piece.take(pa.array(order)).drop_columns([KEY])
 
 
-def _write(path: Path, pieces: Iterator[pa.Table], schema: pa.Schema) -> None:
+def _write(path: Path, pieces: Iterator[pa.Table], schema: pa.Schema, batch: int) -> None:
     """An Arrow file with batches of equal size, the last one excepted."""
     rest = schema.empty_table()
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
         for piece in pieces:
             rest = pa.concat_tables([rest, piece])
-            full = len(rest) // BATCH_ROWS * BATCH_ROWS
+            full = len(rest) // batch * batch
             if full:
                 # combined, so that each batch is one piece of memory and not a slice that is written with its whole
-                for start in range(0, full, BATCH_ROWS):
-                    writer.write_table(rest.slice(start, BATCH_ROWS).combine_chunks(), max_chunksize=BATCH_ROWS)
+                for start in range(0, full, batch):
+                    writer.write_table(rest.slice(start, batch).combine_chunks(), max_chunksize=batch)
                 rest = rest.slice(full)
         if len(rest):
-            writer.write_table(rest.combine_chunks(), max_chunksize=BATCH_ROWS)
+            writer.write_table(rest.combine_chunks(), max_chunksize=batch)

@@ -70,7 +70,7 @@ def in_reading_order(paths: Iterable[Path]) -> list[Path]:
 
     def key(path: Path) -> list[tuple[int, int | str]]:
         pieces = re.split(r"(\d+)", str(path))
-        return [(0, int(piece)) if piece.isdigit() else (1, piece) for piece in pieces]
+        return [(0, int(piece)) if piece.isdecimal() else (1, piece) for piece in pieces]
 
     return sorted(paths, key=key)
 

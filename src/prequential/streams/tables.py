@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,28 @@ import numpy as np
 import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.cache import cache_folder, kept_array
-from prequential.streams.encoding import Column, feature_column, fill, label_column, labels, reading_type
+from prequential.streams import sorting
+from prequential.streams.cache import file_stamp, kept_array, kept_file
+from prequential.streams.encoding import (
+    Column,
+    feature_column,
+    fill,
+    is_number,
+    kind_of,
+    label_column,
+    labels,
+    reading_type,
+    whole,
+)  # fmt: skip
 from prequential.streams.stream import Chunk, Stream
 
 SAMPLE = 4096  # rows from which the kinds of the columns are decided
 BLOCK_ROWS = 4096
 BLOCK_BYTES = 2**20  # how much of a file one block of rows should take, at most
 KEEP_BYTES = 64 * 2**20  # how much of decoded blocks is kept: a few blocks for each of many readers
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+UNNAMED = re.compile(r"__index_level_\d+__$")  # what pandas calls an index without a name
+_keys = sorting.time_keys  # for tables of images
 LABEL_NAMES = ("label", "y", "target", "class")
 
 
@@ -33,6 +49,7 @@ class Table(ABC):
     name: str  # for messages
     schema: pa.Schema
     starts: np.ndarray  # (blocks + 1,) the row at which each block begins, and at the end the number of rows
+    paths: Sequence[Path] = ()  # the files it is read from
 
     @abstractmethod
     def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
@@ -59,6 +76,28 @@ class Table(ABC):
         """How many labels a column can hold, where the file says so."""
         return None
 
+    # What the columns are is decided in the order of time, so a sorted copy is made before it is known. These three
+    # say what such a copy keeps; files that know their types need none of them.
+
+    def each_kept(
+        self, columns: Sequence[Column], read: Sequence[Column]
+    ) -> Iterator[tuple[pa.Table, pa.Table, dict[int, str]]]:
+        """All blocks as a copy keeps them, with the columns `read` of each and what is wrong, as in `block`."""
+        for rows, bad in self.each(columns):
+            yield rows, rows, bad
+
+    def from_kept(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        """What `block` gives, of rows as a copy keeps them."""
+        return kept.select([column.name for column in columns]), {}
+
+    def types(self, kept: pa.Table, label: str | None) -> pa.Schema:
+        """The types of the columns; a file without types guesses them from the first rows."""
+        return self.schema
+
+    def label_type(self, name: str) -> pa.DataType:
+        """The type of a column of labels, in the order of the file."""
+        return self.schema.field(name).type
+
     def __len__(self) -> int:
         return int(self.starts[-1])
 
@@ -73,21 +112,22 @@ class Block:
 class TableStream(Stream):
     """The rows of a table as examples, in the order of the file or of a time column.
 
-    Only the first rows are looked at to decide how a column becomes features (see `prequential.streams.encoding`),
-    and each row is encoded by itself. Memory does not depend on the number of rows.
+    Only the first 4096 rows, in the order of the stream, decide how a column becomes features (see
+    `prequential.streams.encoding`), and each row is encoded by itself. Memory does not depend on the number of rows.
 
     Parameters
     ----------
     source
-        A path (.csv, .tsv, .parquet, .arrow, .feather, a folder of them, or a saved Hugging Face data set), a pandas,
-        polars or Arrow data frame, or a `Table`.
+        A path (.csv, .tsv, .csv.gz and the like, .parquet, .arrow, .feather, a folder of them, or a saved Hugging Face
+        data set), a pandas, polars or Arrow data frame, or a `Table`.
     label
-        The column to predict; by default the one called label, y, target or class, else the last.
+        The column to predict; by default the one called label, y, target or class, else the last (the index of a
+        pandas frame does not count).
     features
         The columns to predict it from; by default all others, except a time column that is only a number.
     time
-        The column to order by. If the rows are not in its order, a sorted copy is written once to the cache folder
-        (PREQUENTIAL_CACHE or the user's), out of core.
+        The column to order by: numbers or dates. If the rows are not in its order, a sorted copy is written once to
+        the cache folder (PREQUENTIAL_CACHE or the user's), out of core.
     group
         A column that says to whom or what a row belongs, such as a user.
     classes
@@ -138,19 +178,20 @@ class TableStream(Stream):
         self.table = as_table(source)
         self.on_bad_row = on_bad_row
         self.skipped = 0  # rows left out because they cannot be used
-        if len(self.table) == 0:
+        rows = len(self.table)
+        if rows == 0:
             raise BadInput(f"{self.table.name} has no rows")
         kinds = dict(kinds or {})
-        names = self.table.schema.names
+        names = _distinct(self.table)
         for name in [*kinds, *(features or []), *(name for name in (label, time, group) if name is not None)]:
             if name not in names:
                 raise BadInput(f"{self.table.name} has no column {name!r}; its columns are {', '.join(names)}")
-        label = label or _default_label(names, {time, group})
-        self._label = self._label_column(label, kinds.pop(label, None))
+        index = index_columns(self.table.schema)
+        label = label or default_label([name for name in names if name not in index], {time, group})
+        self._time = None if time is None else self._time_column(time)
         if features is None:
-            features = [
-                name for name in names if name not in (label, group) and not (name == time and self._is_plain(name))
-            ]
+            plain = {time} if self._time is None or self._time.kind == "number" else set()
+            features = [name for name in names if name not in {label, group, *plain} and not UNNAMED.match(name)]
         if not features and group is None:
             raise BadInput(f"{self.table.name} has no columns besides {label!r} to predict it from")
         for use, names_used in (("a feature", features), ("the group", [group]), ("the time", [time])):
@@ -159,20 +200,19 @@ class TableStream(Stream):
         if group is not None:
             kinds[group] = "group"
             features = [*(name for name in features if name != group), group]
-        self._columns = self._feature_columns(features, kinds, buckets, missing_indicators)
+        for name in {*features, *kinds}:  # before the rows are sorted, which can take long
+            kind_of(name, self.table.schema.field(name).type, kinds.get(name))
+        self._put_in_order([*features, label])
+        self._decide(features, label, kinds, buckets, missing_indicators)
         self.feature_names = [name for column in self._columns for name in column.features()]
         self.classes = classes if classes is not None else self.table.declared_classes(label)
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._lock = threading.Lock()
         self._options = " ".join(map(str, [*self._columns, self._label, time, on_bad_row]))
         self._hash: str | None = None
-        rows = len(self.table)
-        self._time = None if time is None else self._time_column(time)
-        if self._time is not None and not self._in_order(self._time):
-            self.table = self.table.sorted_by(self._time.name) or self._sorted_copy(self._time)
         bad = np.zeros(len(self.table.starts), np.int64)
-        if on_bad_row == "skip" and len(self.table) == rows:
-            bad = kept_array(f"bad-rows-{self.fingerprint()}", self._count_bad)
+        if on_bad_row == "skip":
+            bad = kept_array(f"bad-rows-{self.fingerprint()}-{file_stamp(*self.table.paths)}", self._count_bad)
         self._starts = self.table.starts - np.cumsum(bad)
         self.skipped = rows - int(self._starts[-1])
         if self._starts[-1] == 0:
@@ -233,12 +273,12 @@ class TableStream(Stream):
         at = 0
         for column in self._columns:
             width = column.width + column.indicator
-            for i, what in fill(column, _whole(rows.column(column.name)), x[:, at : at + width]).items():
+            for i, what in fill(column, whole(rows.column(column.name)), x[:, at : at + width]).items():
                 bad.setdefault(i, what)
             at += width
-        y, empty = labels(self._label, _whole(rows.column(self._label.name)))
+        y, empty = labels(self._label, whole(rows.column(self._label.name)))
         if self._time is not None:
-            empty |= _keys(self._time, _whole(rows.column(self._time.name)))[1]
+            empty |= sorting.time_keys(self._time, whole(rows.column(self._time.name)))[1]
         return Block(x, y, empty | bad)
 
     def _complain(self, b: int, bad: dict[int, str], here: slice) -> None:
@@ -257,81 +297,78 @@ class TableStream(Stream):
 
     # Deciding what the columns are.
 
-    def _label_column(self, name: str, kind: str | None) -> Column:
-        found = self.table.schema.field(name).type
-        return label_column(name, reading_type(kind, found) if kind else found)
-
-    def _is_plain(self, name: str) -> bool:
-        """Whether a column is no date: as a feature, a running number would only say how late it is."""
-        found = self.table.schema.field(name).type
-        return not (pa.types.is_timestamp(found) or pa.types.is_date(found))
-
-    def _feature_columns(
-        self, names: Sequence[str], kinds: Mapping[str, str], buckets: int, indicators: bool | None
-    ) -> list[Column]:
-        asked = []
-        for name in names:
-            found = self.table.schema.field(name).type
-            # a column that begins with whole numbers may go on with others
-            asked.append(Column(name, "category", pa.float64() if pa.types.is_integer(found) else found, 1))
+    def _decide(
+        self, names: Sequence[str], label: str, kinds: dict[str, str], buckets: int, indicators: bool | None
+    ) -> None:
+        """What the columns are, from the schema and the first rows of the stream."""
         pieces, count = [], 0
-        for rows, bad in self.table.each(asked):
-            pieces.append(rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), list(bad)))) if bad else rows)
-            count += len(rows)
-            if count >= SAMPLE:
+        for piece, _, bad in self.table.each_kept([Column(name, "", None, 0) for name in [*names, label]], []):
+            there = min(len(piece), SAMPLE - count)  # the same rows, however large the blocks are
+            pieces.append(piece.take(pa.array(np.setdiff1d(np.arange(there), list(bad)))))
+            count += there
+            if count == SAMPLE:
                 break
-        sample = pa.concat_tables(pieces).slice(0, SAMPLE)
-        return [feature_column(name, sample.column(name), kinds.get(name), buckets, indicators) for name in names]
+        kept = pa.concat_tables(pieces)
+        schema = self.table.types(kept, label)
+        found, kind = schema.field(label).type, kinds.pop(label, None)
+        self._label = label_column(label, reading_type(kind, found) if kind else found)
+        types = {name: schema.field(name).type for name in names}
+        # a column that begins with whole numbers may go on with others
+        asked = [
+            Column(name, "category", pa.float64() if pa.types.is_integer(found) else found, 1)
+            for name, found in types.items()
+        ]
+        rows, bad = self.table.from_kept(kept, asked)
+        sample = rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), list(bad)))) if bad else rows
+        self._columns = []
+        for name in names:
+            kind = kinds.get(name)
+            if kind is None and self._time is not None and name == self._time.name:
+                kind = self._time.kind  # as it was read for the order
+            self._columns.append(feature_column(name, sample.column(name), kind, buckets, indicators))
 
     # The order of time.
 
     def _time_column(self, name: str) -> Column:
         found = self.table.schema.field(name).type
-        is_number = pa.types.is_integer(found) or pa.types.is_floating(found)
-        if self._is_plain(name) and not is_number:
-            raise BadInput(f"time column {name!r} has type {found}, expected numbers or dates")
-        kind = "number" if is_number else "time"
-        return Column(name, kind, found if pa.types.is_integer(found) else reading_type(kind, found), 1)
+        if is_number(found):
+            return Column(name, "number", found if pa.types.is_integer(found) else pa.float64(), 1)
+        if pa.types.is_timestamp(found) or pa.types.is_date(found):
+            return Column(name, "time", reading_type("time", found), 1)
+        what = f"is empty in the first {SAMPLE} rows" if pa.types.is_null(found) else f"has type {found}"
+        raise BadInput(f"time column {name!r} {what}, expected numbers or dates")
 
-    def _in_order(self, time: Column) -> bool:
-        last = None
-        for b, (rows, bad) in enumerate(self.table.each([time])):
-            keys, empty = _keys(time, _whole(rows.column(time.name)))
-            bad = empty | bad
-            if bad and self.on_bad_row == "stop":
-                self._complain(b, bad, slice(0, len(rows)))
-            keys = np.delete(keys, list(bad))
-            if len(keys) and ((last is not None and keys[0] < last) or (keys[1:] < keys[:-1]).any()):
-                return False
-            last = keys[-1] if len(keys) else last
-        return True
+    def _put_in_order(self, names: Sequence[str]) -> None:
+        if self._time is None:
+            return
+        whole_numbers = pa.types.is_integer(self._time.type)
+        is_sorted, unread, complaint = sorting.look_at(self.table, self._time, SAMPLE if whole_numbers else np.inf)
+        if unread and whole_numbers:  # at first, and then perhaps others
+            time = replace(self._time, type=pa.float64())
+            looked = sorting.look_at(self.table, time)
+            if looked[1] < unread or unread > SAMPLE:
+                self._time, (is_sorted, unread, complaint) = time, looked
+        if complaint and self.on_bad_row == "stop":
+            raise BadInput(complaint)
+        if not is_sorted:
+            wanted = [Column(name, "", None, 0) for name in dict.fromkeys([*names, self._time.name])]
+            self.table = self.table.sorted_by(self._time.name) or self._sorted_copy(self._time, wanted)
 
-    def _sorted_copy(self, time: Column) -> Table:
-        from prequential.streams.arrow_files import ArrowTable
-        from prequential.streams.sorting import sort_rows
+    def _sorted_copy(self, time: Column, columns: Sequence[Column]) -> Table:
+        from prequential.streams.arrow_files import SortedCopy
 
-        path = cache_folder() / f"sorted-{self.fingerprint()}.arrow"
-        if not path.exists():
-            try:
-                sort_rows(self._usable_rows(time), path)
-            except OSError as error:
-                raise BadInput(
-                    f"{self.table.name} is not in the order of {time.name!r}, and a sorted copy cannot be written ({error}); "
-                    "set PREQUENTIAL_CACHE to a folder that can be"
-                ) from None
-        table = ArrowTable(path)
-        table.name = f"{self.table.name}, in the order of {time.name}"
-        return table
-
-    def _usable_rows(self, time: Column) -> Iterator[tuple[np.ndarray, pa.Table]]:
-        """The rows that can be used and their times, block by block."""
-        for b, (rows, unread) in enumerate(self.table.each(self._wanted())):
-            bad = self._decode(rows, unread).bad
-            if bad and self.on_bad_row == "stop":
-                self._complain(b, bad, slice(0, len(rows)))
-            keys, _ = _keys(time, _whole(rows.column(time.name)))
-            good = np.setdiff1d(np.arange(len(keys)), list(bad))
-            yield keys[good], rows.take(pa.array(good))
+        what = f"{self.table.fingerprint()} {time} {[column.name for column in columns]} {self.on_bad_row}"
+        name = f"sorted-{hashlib.sha256(what.encode()).hexdigest()[:32]}-{file_stamp(*self.table.paths)}.arrow"
+        try:
+            path = kept_file(
+                name, lambda path: sorting.sort_rows(sorting.rows_with_times(self.table, time, columns), path)
+            )
+        except OSError as error:
+            raise BadInput(
+                f"{self.table.name} is not in the order of {time.name!r}, and a sorted copy cannot be written ({error}); "
+                "set PREQUENTIAL_CACHE to a folder that can be"
+            ) from None
+        return SortedCopy(self.table, path)
 
 
 def as_table(source: Any) -> Table:
@@ -346,10 +383,6 @@ def as_table(source: Any) -> Table:
     if not path.exists():
         raise BadInput(f"{path} does not exist")
     suffixes = suffixes_of(path)
-    if suffixes & {".csv", ".tsv", ".txt"} and path.is_file():
-        from prequential.streams.csv_files import CsvTable
-
-        return CsvTable(path)
     if suffixes & {".parquet", ".pq"}:
         from prequential.streams.parquet_files import ParquetTable
 
@@ -358,16 +391,36 @@ def as_table(source: Any) -> Table:
         from prequential.streams.arrow_files import ArrowTable
 
         return ArrowTable(path)
-    raise BadInput(
-        f"{path} is no table; expected a .csv, .tsv, .parquet, .arrow or .feather file, or a folder of the last three"
-    )
+    if suffixes & {".csv", ".tsv"} or (path.is_file() and ".txt" in suffixes):
+        from prequential.streams.csv_files import CsvTable
+
+        return CsvTable(path)
+    raise BadInput(f"{path} is no table; expected a .csv, .tsv, .parquet, .arrow or .feather file, or a folder of them")
+
+
+def suffix_of(path: Path) -> str:
+    """How the name of a file ends, compression left out.
+
+    >>> suffix_of(Path("a/Prices.CSV.gz"))
+    '.csv'
+    """
+    suffix = path.suffix.lower()
+    inner = Path(path.stem).suffix.lower()
+    return inner if suffix in COMPRESSED and inner in (".csv", ".tsv", ".txt") else suffix
 
 
 def suffixes_of(path: Path, most: int = 10_000) -> set[str]:
-    """How the names of a file, or of the first files below a folder, end."""
+    """How the names of a file, or of the first files below a folder, end; compression left out."""
     if path.is_file():
-        return {path.suffix.lower()}
-    return {part.suffix.lower() for part in islice(path.rglob("*"), most) if part.is_file()}
+        return {suffix_of(path)}
+    return {suffix_of(part) for part in islice(path.rglob("*"), most) if part.is_file()}
+
+
+def index_columns(schema: pa.Schema) -> set[str]:
+    """The columns that are the index of a pandas frame, as pandas notes it."""
+    about = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    named = {name for name in about.get("index_columns", []) if isinstance(name, str)}
+    return named | {name for name in schema.names if UNNAMED.match(name)}
 
 
 def without_views(rows: pa.Table) -> pa.Table:
@@ -378,27 +431,17 @@ def without_views(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in rows.schema]))
 
 
-def _default_label(names: Sequence[str], taken: set[str | None]) -> str:
+def _distinct(table: Table) -> list[str]:
+    names: list[str] = table.schema.names
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise BadInput(f"{table.name} has two columns called {name!r}; expected different names")
+    return names
+
+
+def default_label(names: Sequence[str], taken: set[str | None]) -> str:
     free = [name for name in names if name not in taken]
     if not free:
         raise BadInput(f"no column is left for the label: the columns are {', '.join(names)}")
     called = [name for name in free if name.lower() in LABEL_NAMES]
     return called[0] if called else free[-1]
-
-
-def _keys(time: Column, values: pa.Array) -> tuple[np.ndarray, dict[int, str]]:
-    """The times as numbers that can be compared, and the rows that have none."""
-    known = values.is_valid().to_numpy(zero_copy_only=False)
-    if pa.types.is_floating(values.type):
-        keys = values.to_numpy(zero_copy_only=False)
-        known = known & ~np.isnan(keys)
-    else:
-        if pa.types.is_date32(values.type):
-            values = values.cast(pa.int32())
-        keys = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    empty = {int(i): f"column {time.name!r} is empty, expected a time to order by" for i in np.flatnonzero(~known)}
-    return keys, empty
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

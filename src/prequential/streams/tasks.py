@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,24 @@ from prequential.streams.cache import array_hash
 from prequential.streams.stream import Chunk, Stream
 
 TASKS_KEPT = 32  # tasks whose drawn indices stay in memory; more than the readers of any one run
+
+
+class Pool:
+    """The examples of a stream by arrays of positions, read when they are asked for; what a stream's `pool()` gives."""
+
+    def __init__(self, stream: Stream, take: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.stream, self._take = stream, take
+        self.missing = stream.missing
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        return self._take(positions)
+
+    def fingerprint(self) -> str:
+        """That of the stream, labels included."""
+        return self.stream.fingerprint()
 
 
 class SplitStream(Stream):
@@ -28,8 +46,9 @@ class SplitStream(Stream):
     Parameters
     ----------
     x
-        The examples: an array, a memory map, or anything that can be indexed by an array of integers, such as the
-        `pool()` of an `ArrayStream` or an `ImageStream`.
+        The examples: an array, a memory map, or anything that can be indexed by an array of integers, such as what
+        `pool()` of a stream of arrays, images or features gives. Only those of a range that is read are asked for;
+        in memory are 8 bytes for each example, and its class.
     y
         Their classes, numbers or text.
     tasks
@@ -68,13 +87,20 @@ class SplitStream(Stream):
                 raise BadSetting(f"{name} ({value}) must be at least 1")
         if not 0 <= seed < 2**64:
             raise BadSetting(f"seed ({seed}) must be in 0..2**64-1")
-        names, of_example, counts = np.unique(np.asarray(y), return_inverse=True, return_counts=True)
+        y = np.asarray(y)
+        if y.shape != (len(x),):
+            raise BadInput(f"the classes have shape {y.shape}, expected ({len(x)},), one for each example")
+        try:
+            names, of_example, counts = np.unique(y, return_inverse=True, return_counts=True)
+        except TypeError as error:
+            raise BadInput(f"the classes cannot be put in order ({error}); expected all numbers or all text") from None
         if ways > len(names):
             raise BadSetting(f"ways ({ways}) must be at most the number of classes in the data ({len(names)})")
-        self.x, self.y = x, np.asarray(y)
+        self.x, self.y = x, y
         self.names: list[Hashable] = names.tolist()  # the classes of the data, sorted
         self.tasks, self.ways, self.task_length, self.seed = tasks, ways, task_length, seed
         self.classes = ways
+        self.missing = bool(getattr(x, "missing", False))
         self._pools = np.split(np.argsort(of_example.ravel(), kind="stable"), np.cumsum(counts)[:-1])
         self._task = lru_cache(maxsize=TASKS_KEPT)(self._draw)
         self._content: str | None = None
@@ -104,7 +130,16 @@ class SplitStream(Stream):
         labels = np.concatenate([part[0] for part in drawn])
         indices = np.concatenate([part[1] for part in drawn])
         here = slice(start - first * self.task_length, stop - first * self.task_length)
-        return Chunk(np.asarray(self.x[indices[here]]), labels[here].tolist())
+        x = np.asarray(self.x[indices[here]])
+        if x.dtype.kind == "f":
+            wrong = np.argwhere(np.isinf(x) if self.missing else ~np.isfinite(x))
+            if len(wrong):
+                row, *feature = (int(i) for i in wrong[0])
+                raise BadInput(
+                    f"example {start + row}, which is row {indices[here][row]} of the data: feature "
+                    f"{', '.join(map(str, feature))} is {x[row, *feature]}, expected a finite number"
+                )
+        return Chunk(x, labels[here].tolist())
 
     def _bits(self, task: int) -> np.random.Philox:
         return np.random.Philox(key=np.array([self.seed, task], np.uint64))
