@@ -1,5 +1,7 @@
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,8 +38,24 @@ class Images(Stream):
         return f"images {self.seed} {len(self)}"
 
 
+class DamagedStream(Images):
+    """A stream of the same images that raises one sentence where every seventh is; it cannot try by itself."""
+
+    def _read(self, start, stop):
+        for i in range(start, stop):
+            if i % 7 == 0:
+                raise BadInput(f"example {i}: <object at 0x{id(object()):x}> is bad")
+        return super()._read(start, stop)
+
+    def task_starts(self):
+        return np.array([0, 7, 20, 28])
+
+    def columns(self, start, stop):
+        return {"user": np.arange(start, stop, dtype=np.int32) * 10}
+
+
 class Damaged:
-    """A source of the same images where every seventh is bad."""
+    """Records of the same images where every seventh is bad."""
 
     def __init__(self, n=50):
         self.stream = Images(n)
@@ -48,7 +66,8 @@ class Damaged:
     def attempt(self, start, stop):
         chunk = self.stream.read(start, stop)
         good = [i for i in range(len(chunk)) if (start + i) % 7]
-        return chunk.x[good], [chunk.y[i] for i in good], len(chunk) - len(good)
+        bad = {start + i: f"image {start + i} is bad" for i in range(len(chunk)) if i not in good}
+        return chunk.x[good], [chunk.y[i] for i in good], bad
 
     def fingerprint(self):
         return "damaged"
@@ -84,6 +103,69 @@ def test_bad_images_are_skipped_and_counted(tmp_path):
     assert calls[-1] == (50, 50, 8)
     assert np.allclose(stream.read(0, 50).x, source.stream.x[good].mean((1, 2)) / 255, atol=1e-6)
     assert stream.read(0, 50).y == [i % 5 for i in good]
+    entries = [json.loads(line) for line in (tmp_path / "skipped.jsonl").read_text().splitlines()]
+    assert entries == [{"position": i, "reason": f"image {i} is bad"} for i in range(0, 50, 7)]
+
+
+def test_a_stream_that_raises_is_read_around_its_bad_images(tmp_path, monkeypatch):
+    monkeypatch.setattr("prequential.features.kept.ROWS", 9)  # several pieces
+    stream = extract(DamagedStream(), colours(), tmp_path, batch=8, dtype="float32")
+    good = [i for i in range(50) if i % 7]
+    assert np.allclose(stream.read(0, 50).x, Images().x[good].mean((1, 2)) / 255, atol=1e-6)
+    assert stream.read(0, 50).y == [i % 5 for i in good]
+    assert stream.manifest["skipped"] == 8
+    lines = (tmp_path / "skipped.jsonl").read_text().splitlines()
+    assert json.loads(lines[1]) == {"position": 7, "reason": "example 7: <object> is bad"}  # no address: it changes
+    # what else the source knows goes with the rows that are left
+    assert np.load(tmp_path / "position.npy").tolist() == good
+    assert np.load(tmp_path / "user.npy").tolist() == [10 * i for i in good]
+    assert np.load(tmp_path / "user.npy").dtype == np.int32
+    assert np.load(tmp_path / "task_starts.npy").tolist() == [0, 6, 17, 24]  # 0, 7 and 28 are bad themselves
+
+
+def test_sources_that_know_no_more_leave_no_columns(tmp_path):
+    extract(Images(), colours(), tmp_path)
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == ["manifest.json", "position.npy", "skipped.jsonl", "x-00000.npy", "y-00000.npy"]
+
+
+def test_nothing_but_bad_images(tmp_path):
+    with pytest.raises(BadInput, match="none of the 1 images can be used; the first: image 0 is bad"):
+        extract(Damaged(1), colours(), tmp_path)
+
+
+def test_a_disk_that_is_taken_away_is_no_bad_image(tmp_path):
+    source = Damaged(8)
+    source.path = tmp_path / "disk"
+    source.path.mkdir()
+    with pytest.raises(BadInput, match="disk is gone or empty; start the same extraction again when it is back"):
+        extract(source, colours(), tmp_path / "out", batch=1)
+    (source.path / "photo").write_text("")
+    assert len(extract(source, colours(), tmp_path / "out", batch=1)) == 6
+
+
+def test_entries_after_the_last_commit_are_written_again(tmp_path):
+    """As a kill between an entry and the manifest, or in the middle of an entry, leaves them."""
+
+    def stop(done, total, skipped):
+        if done == 24:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(Damaged(), colours(), tmp_path / "a", batch=8, progress=stop)
+    listed = tmp_path / "a" / "skipped.jsonl"
+    before = listed.read_bytes()
+    listed.write_bytes(before + b'{"position": 28, "reason": "image 28 is bad"}\n{"posi')
+    extract(Damaged(), colours(), tmp_path / "a", batch=8)
+    extract(Damaged(), colours(), tmp_path / "b", batch=8)
+    a, b = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("a", "b"))
+    assert a == b
+    # entries that are gone cannot be made up
+    with pytest.raises(KeyboardInterrupt):
+        extract(Damaged(), colours(), tmp_path / "c", batch=8, progress=stop)
+    (tmp_path / "c" / "skipped.jsonl").write_bytes(before.splitlines(keepends=True)[0])
+    with pytest.raises(BadInput, match="lists 1 skipped images, expected 4; delete"):
+        extract(Damaged(), colours(), tmp_path / "c", batch=8)
 
 
 def test_a_batch_of_bad_images_alone(tmp_path):
@@ -122,11 +204,12 @@ def test_killed_and_started_again(tmp_path):
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_extract import Damaged, extract, slow_network
-import prequential.features.extract as module
-module.SECONDS_BETWEEN_COMMITS = 0.0
-extract(Damaged(400), slow_network(), sys.argv[1], batch=8, rows_per_shard=50)
+import importlib
+module = importlib.import_module('prequential.features.extract')
+module.SECONDS_BETWEEN_COMMITS = 0.05
+extract(Damaged(160), slow_network(), sys.argv[1], batch=8, rows_per_shard=50)
 """
-    extract(Damaged(400), slow_network(), tmp_path / "whole", batch=8, rows_per_shard=50)
+    extract(Damaged(160), slow_network(), tmp_path / "whole", batch=8, rows_per_shard=50)
     command = [sys.executable, "-c", code, str(tmp_path / "killed")]
     with subprocess.Popen(command) as process:
         while not (tmp_path / "killed" / "y-00000.npy").exists():
@@ -139,7 +222,7 @@ extract(Damaged(400), slow_network(), sys.argv[1], batch=8, rows_per_shard=50)
     subprocess.run(command, check=True, capture_output=True)
     a, b = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("whole", "killed"))
     assert a == b
-    assert len(FeatureStream(tmp_path / "killed")) == 342
+    assert len(FeatureStream(tmp_path / "killed")) == 137
 
 
 def test_interrupted_by_the_user_nothing_is_lost(tmp_path):
@@ -173,6 +256,10 @@ def weights(tmp_path_factory):
     resnet = transformers.ResNetConfig(embedding_size=4, hidden_sizes=[4, 6, 8, 10], depths=[1, 1, 1, 1])
     transformers.ResNetForImageClassification(resnet).save_pretrained(folder / "resnet")
     transformers.Dinov2Model(transformers.Dinov2Config(**small)).save_pretrained(folder / "dino")
+    swin = transformers.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=4, depths=[1, 1], num_heads=[2, 2], window_size=2
+    )
+    transformers.SwinModel(swin).save_pretrained(folder / "swin")
     (folder / "dino" / "preprocessor_config.json").write_text(
         '{"crop_size": {"height": 20, "width": 20}, "do_center_crop": true, "size": {"shortest_edge": 24}, '
         '"image_mean": [0.5, 0.5, 0.5]}'
@@ -225,6 +312,56 @@ def test_resnet_gives_its_global_average(weights):
     assert (small(Images(4).x[..., 0])).shape == (4, 10)  # grey images
 
 
+def test_networks_without_a_class_token(weights):
+    swin = load_network(weights / "swin")
+    x = Images(3).x
+    rows = swin(x)
+    assert rows.shape == (3, 8)
+    from transformers import SwinModel
+
+    model = SwinModel.from_pretrained(weights / "swin").eval()
+    pixels = torch.nn.functional.interpolate(
+        torch.tensor(x).permute(0, 3, 1, 2) / 255, (16, 16), mode="bicubic", antialias=True
+    )
+    with torch.inference_mode():
+        tokens = model((pixels.clamp(0, 1) - swin.mean) / swin.std).last_hidden_state
+    assert np.allclose(rows, tokens.mean(1), atol=1e-5)
+    with pytest.raises(BadSetting, match="pooling is 'cls', but swin has no class token"):
+        load_network(weights / "swin", pooling="cls")
+
+
+def test_a_folder_is_called_by_its_name(weights, monkeypatch):
+    monkeypatch.chdir(weights / "dino")
+    assert load_network(".").name == load_network(weights / "dino").name == "dino"
+
+
+def test_grey_images_with_a_channel():
+    x = Images(3).x[..., :1]
+    assert (colours()(x) == colours()(x[..., 0])).all()
+
+
+def test_folders_that_do_not_hold_a_whole_network(weights, tmp_path):
+    shutil.copytree(weights / "dino", tmp_path / "odd")
+    config = json.loads((tmp_path / "odd" / "config.json").read_text())
+    (tmp_path / "odd" / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    with pytest.raises(BadInput, match=r"has no weights for \d+ parts of the dinov2 .* the first is .*layer\.2\."):
+        load_network(tmp_path / "odd")  # they would be random
+    (tmp_path / "odd" / "config.json").write_text(json.dumps({**config, "hidden_size": 18}))
+    with pytest.raises(BadInput, match=r"odd cannot be loaded: [^\n]*$"):
+        load_network(tmp_path / "odd")
+    (tmp_path / "odd" / "config.json").write_text("{")
+    with pytest.raises(BadInput, match=r"odd cannot be loaded: [^\n]*$"):
+        load_network(tmp_path / "odd")
+    (tmp_path / "odd" / "config.json").unlink()
+    with pytest.raises(BadInput, match=r"odd has no config\.json"):
+        load_network(tmp_path / "odd")
+    shutil.copy(weights / "dino" / "config.json", tmp_path / "odd")
+    weights_file = tmp_path / "odd" / "model.safetensors"
+    weights_file.write_bytes(weights_file.read_bytes()[:1000])
+    with pytest.raises(BadInput, match=r"odd cannot be loaded: [^\n]*$"):
+        load_network(tmp_path / "odd")
+
+
 def test_dinov2_takes_what_its_folder_says(weights):
     net = load_network(weights / "dino")
     assert (net.width, net.size) == (16, 20)
@@ -249,8 +386,9 @@ def test_a_damaged_download_is_found(weights, tmp_path):
 
 def test_one_sentence_when_there_are_no_weights(tmp_path, monkeypatch):
     pytest.importorskip("transformers")
-    with pytest.raises(BadInput, match="'nothing' is no network; expected resnet50, mae-vit-b"):
-        load_network("nothing")
+    for name in ("nothing", "/tmp/nowhere/at/all", "./weights", str(tmp_path / "gone")):
+        with pytest.raises(BadInput, match=f"'{name}' is no network and no folder; expected resnet50, mae-vit-b"):
+            load_network(name)
     with pytest.raises(BadSetting, match="pooling is 'max', expected"):
         load_network("resnet50", pooling="max")
     with pytest.raises(BadInput, match=r"has no \.safetensors weights"):
@@ -262,7 +400,9 @@ def test_one_sentence_when_there_are_no_weights(tmp_path, monkeypatch):
     monkeypatch.setattr("urllib.request.getproxies", dict)
     start = time.perf_counter()
     with pytest.raises(
-        BadInput, match="the weights of microsoft/resnet-50-none are not on this machine and cannot be fetched"
+        BadInput,
+        match=r"the weights of microsoft/resnet-50-none are not on this machine and cannot be fetched .*; fetch them where "
+        r"there is a network with: hf download microsoft/resnet-50-none --local-dir FOLDER, and give that folder",
     ):
         load_network("microsoft/resnet-50-none")
     assert time.perf_counter() - start < 5

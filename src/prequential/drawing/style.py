@@ -52,6 +52,7 @@ STYLE: Any = {
     "savefig.facecolor": "white",
     "svg.hashsalt": "prequential",  # else the names inside an SVG file are random
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,  # some venues refuse the other kind
 }
 METADATA: dict[str, dict[str, Any]] = {  # nothing that changes from day to day
     ".png": {"Software": None},

@@ -2,5 +2,6 @@
 
 from prequential.features.extract import extract
 from prequential.features.networks import Network, load_network
+from prequential.features.records import Records
 
-__all__ = ["Network", "extract", "load_network"]
+__all__ = ["Network", "Records", "extract", "load_network"]

@@ -5,32 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from prequential.errors import BadSetting
+from prequential.errors import BadInput, BadSetting
+from prequential.features.kept import SkippedList, first_reason, keep_columns
 from prequential.features.networks import Network, load_network
+from prequential.features.records import Records, as_records, check_still_there
 from prequential.streams.features import FeatureStream, FeatureWriter
 from prequential.streams.stream import Stream
 
 SECONDS_BETWEEN_COMMITS = 20.0  # what an interruption can lose
 
 
-class ImageSource(Protocol):
-    """Images some of which may be bad: `ClocRecords` is one."""
-
-    def __len__(self) -> int: ...
-
-    def attempt(self, start: int, stop: int) -> tuple[np.ndarray, Sequence[Hashable], int]:
-        """The good images of start..stop-1, their labels, and how many were bad."""
-
-    def fingerprint(self) -> str: ...
-
-
 def extract(
-    source: Stream | ImageSource,
+    source: Stream | Records,
     network: str | Network,
     out_dir: str | Path,
     *,
@@ -43,12 +34,16 @@ def extract(
     """Runs a frozen network over all images and writes its features to a folder.
 
     Started again after an interruption it goes on, and the finished files are those of an uninterrupted run to the last
-    bit. Started again when finished, it does nothing. Bad images of an `ImageSource` are skipped and counted.
+    bit. Started again when finished, it does nothing. Images that are missing or cannot be decoded are skipped, counted,
+    and listed in skipped.jsonl with the reason; no pass over the images is needed for that. Beside the features lie
+    position.npy (the position in the source of each row), what else the source knows of its examples (CLOC: time.npy and
+    user.npy) and, where it knows tasks, task_starts.npy.
 
     Parameters
     ----------
     source
-        A stream of images, or an `ImageSource`.
+        A stream of images, or `Records`. Images of another size than the network's are scaled, so open image files
+        with `size=network.size`: they are then decoded at that size, which is faster and sharper.
     network
         A name for `load_network`, or a network.
     out_dir
@@ -76,6 +71,7 @@ def extract(
     if batch < 1:
         raise BadSetting(f"batch ({batch}) must be at least 1")
     net = network if isinstance(network, Network) else load_network(network, device=device)
+    records = as_records(source)
     about = {
         "source": source.fingerprint(),
         "network": net.name,
@@ -84,31 +80,54 @@ def extract(
         "batch": batch,  # the last bits of a row depend on which rows it is computed with
         "skipped by the source": int(getattr(source, "skipped", 0)),
     }
-    total = len(source)
     classes = getattr(source, "classes", None)
     writer = FeatureWriter(
         out_dir, width=net.width, dtype=dtype, rows_per_shard=rows_per_shard, classes=classes, about=about
     )
-
-    def fetch(start: int) -> tuple[np.ndarray, Sequence[Hashable], int]:
-        if isinstance(source, Stream):
-            chunk = source.read(start, start + batch)
-            return chunk.x, chunk.y, 0
-        return source.attempt(start, min(start + batch, total))
-
     if not writer.complete:
-        with writer, ThreadPoolExecutor(1, "images") as reader:
-            committed = time.monotonic()
-            coming = reader.submit(fetch, writer.position) if writer.position < total else None
-            while coming is not None:
-                images, labels, skipped = coming.result()
-                following = writer.position + len(labels) + skipped
-                coming = reader.submit(fetch, following) if following < total else None  # decoded meanwhile
-                rows = net(images) if len(labels) else np.empty((0, net.width), np.float32)
-                writer.append(rows, labels, skipped=skipped)
-                if time.monotonic() - committed > SECONDS_BETWEEN_COMMITS:
-                    writer.commit()
-                    committed = time.monotonic()
-                if progress is not None:
-                    progress(writer.position, total, writer.manifest["skipped"])
+        with writer:
+            skipped = SkippedList(writer.directory, writer.position, writer.manifest["skipped"])
+            with closing(skipped):
+                _extract(records, net, writer, skipped, batch, progress)
+                skipped.sync()
+            rows = writer.manifest["rows"] + writer.manifest["part"]
+            if not rows:
+                reason = first_reason(writer.directory)
+                raise BadInput(f"none of the {len(records)} images can be used; the first: {reason}")
+            keep_columns(writer.directory, records, rows)
     return FeatureStream(out_dir)
+
+
+def _extract(
+    records: Records,
+    net: Network,
+    writer: FeatureWriter,
+    skipped: SkippedList,
+    batch: int,
+    progress: Callable[[int, int, int], None] | None,
+) -> None:
+    """Appends the features that are not there yet."""
+    total, committed = len(records), time.monotonic()
+
+    def fetch(start: int) -> tuple[np.ndarray, Sequence[Hashable], dict[int, str]]:
+        return records.attempt(start, min(start + batch, total))
+
+    with ThreadPoolExecutor(1, "images") as reader:
+        coming = reader.submit(fetch, writer.position) if writer.position < total else None
+        while coming is not None:
+            images, labels, bad = coming.result()
+            following = writer.position + len(labels) + len(bad)
+            coming = reader.submit(fetch, following) if following < total else None  # decoded meanwhile
+            if bad and not len(labels):
+                check_still_there(records)
+            rows = net(images) if len(labels) else np.empty((0, net.width), np.float32)
+            skipped.add(bad)
+            due = time.monotonic() - committed > SECONDS_BETWEEN_COMMITS
+            if due or writer.manifest["part"] + len(labels) >= writer.manifest["rows_per_shard"]:
+                skipped.sync()  # the manifest that counts the entries may be written next
+            writer.append(rows, labels, skipped=len(bad))
+            if due:
+                writer.commit()
+                committed = time.monotonic()
+            if progress is not None:
+                progress(writer.position, total, writer.manifest["skipped"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import json
 import re
 import socket
@@ -79,13 +80,15 @@ class Network:
         self.device = torch.device(device)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
-        """Features (n, width) float32 of images (n, height, width[, 3]) uint8."""
+        """Features (n, width) float32 of images (n, height, width), (n, height, width, 1 or 3), uint8."""
+        if images.ndim == 4 and images.shape[3] == 1:
+            images = images[..., 0]
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
             raise BadInput(f"images are {images.dtype} {images.shape}, expected uint8 (n, height, width, 3)")
         if images.ndim == 3:
             images = np.repeat(images[..., None], 3, axis=3)
         with torch.inference_mode():
-            x = torch.as_tensor(np.ascontiguousarray(images)).to(self.device).permute(0, 3, 1, 2).float() / 255
+            x = torch.as_tensor(np.array(images, order="C")).to(self.device).permute(0, 3, 1, 2).float() / 255
             if x.shape[2:] != (self.size, self.size):
                 x = F.interpolate(x, (self.size, self.size), mode="bicubic", antialias=True).clamp(0, 1)
             features = self.run((x - self.mean) / self.std)  # (n, width)
@@ -125,17 +128,30 @@ def load_network(
         raise BadSetting(f"pooling is {pooling!r}, expected 'auto', 'cls' or 'mean'")
     if str(name).startswith("timm:"):
         return _from_timm(str(name), size, device)
-    try:
+    folder = _folder(name, revision)
+    checksum = _check_weights(folder, str(name))
+    try:  # only now: it takes seconds to import, and a wrong name should be told at once
         from transformers import AutoModel
     except ImportError:
         raise MissingExtra(f"the network {name}", "features") from None
-    folder = _folder(name, revision)
-    checksum = _check_weights(folder, str(name))
+    from safetensors import SafetensorError
+
+    if not (folder / "config.json").is_file():
+        raise BadInput(f"{folder} has no config.json, which says what kind of network its weights are of")
     try:
-        with _no_bars():
-            model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"the network in {folder} cannot be loaded: {error}") from None
+        with _silence():
+            model, loading = AutoModel.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, output_loading_info=True
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise BadInput(f"the network in {folder} cannot be loaded: {_first_line(error)}") from None
+    # weights that are not in the file would be random; a pooler is, in many, and is not used
+    absent = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
+    if absent:
+        raise BadInput(
+            f"{folder} has no weights for {len(absent)} parts of the {model.config.model_type} that its config.json tells "
+            f"of, the first is {absent[0]}"
+        )
     model.eval().requires_grad_(False).to(device)
     kind = model.config.model_type
     shown = _json(folder / "preprocessor_config.json")
@@ -144,7 +160,8 @@ def load_network(
     mean, std = (
         tuple(shown.get(key, default)) for key, default in zip(("image_mean", "image_std"), IMAGENET, strict=True)
     )
-    label = str(name) if pooling == "auto" else f"{name}, {pooling}"
+    called = Path(name).resolve().name if Path(name).is_dir() else str(name)  # from wherever it is asked for
+    label = called if pooling == "auto" else f"{called}, {pooling}"
     return Network(label, run, width=width, size=size, mean=mean, std=std, checksum=checksum, device=device)
 
 
@@ -153,41 +170,62 @@ def _tokens_to_row(
 ) -> tuple[Callable[[torch.Tensor], torch.Tensor], int]:
     """What turns standardised images into rows, and how wide they are."""
     config = model.config
-    if hasattr(config, "hidden_sizes"):  # convolutional: the average over the last feature map
-        return lambda x: model(x).pooler_output.flatten(1), int(config.hidden_sizes[-1])
-    if not hasattr(config, "patch_size"):
-        raise BadInput(
-            f"{config.model_type} is not a network that this can take features from; expected a vision model"
-        )
+    if not (hasattr(config, "hidden_sizes") or hasattr(config, "patch_size")):
+        raise BadInput(f"{kind} is not a network that this can take features from; expected a vision model")
+    trained = getattr(config, "image_size", size)
     options: dict[str, Any] = {}
-    if size != config.image_size and kind != "dinov2":  # which fits its position code to any size by itself
+    if size != trained and "interpolate_pos_encoding" in inspect.signature(model.forward).parameters:
         options["interpolate_pos_encoding"] = True
     if kind == "vit_mae":
         config.mask_ratio = 0.0  # all patches are seen
         patches = (size // config.patch_size) ** 2
 
-    def run(x: torch.Tensor) -> torch.Tensor:
-        if (
-            kind == "vit_mae"
-        ):  # it sorts the patches by noise, at random unless told: the rising noise keeps their order
+    def outputs(x: torch.Tensor) -> Any:
+        if kind == "vit_mae":  # it sorts the patches by noise, at random unless told: rising noise keeps their order
             options["noise"] = torch.arange(patches, device=x.device).float().expand(len(x), -1)
-        tokens: torch.Tensor = model(x, **options).last_hidden_state  # (n, 1 + patches, width)
-        if pooling == "mean" or (pooling == "auto" and kind == "vit_mae"):
-            return tokens[:, 1:].mean(1)
-        return tokens[:, 0]
+        return model(x, **options)
 
-    return run, int(config.hidden_size)
+    try:
+        with torch.inference_mode():
+            found = outputs(torch.zeros(1, int(getattr(config, "num_channels", 3)), size, size, device=model.device))
+        shape = found.last_hidden_state.shape
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        raise BadInput(f"{kind} gives no features of images of {size} × {size}: {_first_line(error)}") from None
+    if len(shape) == 4:  # convolutional: the average over the last feature map
+        if getattr(found, "pooler_output", None) is not None:
+            return lambda x: outputs(x).pooler_output.flatten(1), int(found.pooler_output.flatten(1).shape[1])
+        return lambda x: outputs(x).last_hidden_state.mean((2, 3)), int(shape[1])
+    # tokens (n, others + patches, width), where the others are a class token and perhaps registers; Swin has none
+    others = shape[1] - (size // _one(config.patch_size)) ** 2
+    if pooling == "cls" and others < 1:
+        raise BadSetting(f"pooling is 'cls', but {kind} has no class token; expected 'auto' or 'mean'")
+    if pooling == "mean" or others < 1 or (pooling == "auto" and kind == "vit_mae"):
+        return lambda x: outputs(x).last_hidden_state[:, max(0, others) :].mean(1), int(shape[2])
+    return lambda x: outputs(x).last_hidden_state[:, 0], int(shape[2])
+
+
+def _one(size: Any) -> int:
+    """Height and width in one number."""
+    return int(size if isinstance(size, int) else size[0])
+
+
+def _first_line(error: Exception) -> str:
+    """What an error of a library says, without its advice."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".:")
 
 
 @contextmanager
-def _no_bars() -> Iterator[None]:
-    """Keeps transformers from drawing progress bars of its own."""
+def _silence() -> Iterator[None]:
+    """Keeps transformers from drawing progress bars of its own and from telling which weights it does not need."""
     logging: Any = importlib.import_module("transformers.utils.logging")
-    shown = logging.is_progress_bar_enabled()
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()
 
@@ -200,7 +238,7 @@ def _input_size(shown: dict[str, Any], config: Any) -> int:
         if isinstance(found, dict):
             return int(found.get("height") or found["shortest_edge"])
     size = getattr(config, "image_size", None) or 224
-    return int(size if isinstance(size, int) else size[0])
+    return _one(size)
 
 
 def _folder(name: str | Path, revision: str | None) -> Path:
@@ -208,12 +246,16 @@ def _folder(name: str | Path, revision: str | None) -> Path:
     if Path(name).is_dir():
         return Path(name)
     repository = NAMES.get(str(name), str(name))
-    if "/" not in repository:
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", repository):
         raise BadInput(
-            f"{name!r} is no network; expected {', '.join(NAMES)}, owner/name on the hub, timm:NAME or a folder"
+            f"{str(name)!r} is no network and no folder; expected {', '.join(NAMES)}, owner/name on the hub, timm:NAME "
+            "or a folder"
         )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.constants import ENDPOINT
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.constants import ENDPOINT
+    except ImportError:
+        raise MissingExtra(f"the network {name}", "features") from None
 
     def fetch(local: bool) -> Path:
         patterns = ["*.json", "*.safetensors"]
@@ -228,10 +270,10 @@ def _folder(name: str | Path, revision: str | None) -> Path:
         try:
             return fetch(local=False)
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+            reason = _first_line(error)
     raise BadInput(
         f"the weights of {repository} are not on this machine and cannot be fetched ({reason}); "
-        "fetch them where there is a network and give their folder"
+        f"fetch them where there is a network with: hf download {repository} --local-dir FOLDER, and give that folder"
     )
 
 
@@ -252,7 +294,8 @@ def _check_weights(folder: Path, name: str) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise BadInput(
-            f"{name} has no .safetensors weights in {folder}; pickled weights are not read, as they could run code"
+            f"{name} has no .safetensors weights in {folder}; expected config.json and model.safetensors there (pickled "
+            "weights are not read, as they could run code)"
         )
     total = hashlib.sha256()
     for path in files:

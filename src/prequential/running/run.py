@@ -81,6 +81,7 @@ class Run:
         self.scores = Scores(self.learner.labels.capacity, self.stream.task_starts())
         self.records = RecordWriter(directory / "records")
         self.position = 0
+        self.seconds = 0.0  # spent on what has been done so far, over all goes
         self.stopped = False  # whether a signal asked it to end early
         self.warnings: list[str] = []
         self._checkpoints = CheckpointFolder(directory / "checkpoints")
@@ -141,11 +142,13 @@ class Run:
         self.scores.load_state(state["scores"])
         self.records.load_state(state["records"])
         self.position = int(state["position"])
+        self.seconds = float(state["seconds"])
 
     def go(self, progress: Progress | None = None) -> Scores:
         """Runs to the end, or until a signal asks to stop; either way everything is saved."""
         with self._lock, _Signals(self):
-            saved = time.monotonic()
+            saved = begun = time.monotonic()
+            before = self.seconds
             starts = self.stream.task_starts()
 
             def after(position: int, chunk: Chunk, charges: Charges) -> bool:
@@ -155,6 +158,7 @@ class Run:
                     tasks = np.searchsorted(starts, np.arange(self.position, position), side="right") - 1
                 self.records.append(self.position, chunk.y, charges, self.learner.labels.known, tasks)
                 self.position = position
+                self.seconds = before + time.monotonic() - begun
                 if progress is not None:
                     progress(self)
                 if self.stopped or time.monotonic() - saved >= self.settings.checkpoint_seconds:
@@ -182,6 +186,7 @@ class Run:
                 "kind": type(self.learner).__name__,
                 "config": self.learner.config(),
                 "position": self.position,
+                "seconds": self.seconds,
                 "learner": self.learner.state(),
                 "scores": self.scores.state(),
                 "records": self.records.state(),
@@ -193,6 +198,7 @@ class Run:
         self.records.close()
         summary = {
             "finished": self.finished,
+            "seconds": self.seconds,
             "macs_per_example": self.learner.macs_per_example(),
             **self.scores.to_dict(),
         }

@@ -76,6 +76,7 @@ class FeatureStream(Stream):
         given = self.manifest["classes"]
         # only what was declared: the labels that occur are known when the last of them has come
         self.classes = [decode(code) for code in given] if isinstance(given, list) else given
+        self.skipped = int(self.manifest.get("skipped", 0))  # images that could not be used
         self._offsets: dict[str, int] = {}  # where the numbers begin in the shards looked at so far
 
     def __len__(self) -> int:
@@ -93,6 +94,10 @@ class FeatureStream(Stream):
         Of folders larger than 64 MiB, 4 pieces of each shard are hashed; `verify` reads all and compares the checksums.
         """
         return self._hash
+
+    def task_starts(self) -> np.ndarray | None:
+        path = self.directory / "task_starts.npy"  # kept where the images came in tasks
+        return np.load(path) if path.is_file() else None
 
     def pool(self) -> tuple[Pool, np.ndarray]:
         """All rows by position, read when they are asked for, and their labels: what `SplitStream` takes."""

@@ -116,16 +116,31 @@ class DecodedStream(Stream):
 
     def _take(self, positions: np.ndarray) -> tuple[np.ndarray, list[Hashable]]:
         """The images and labels at these positions."""
+        images, labels, bad = self._try(positions)
+        for sentence in bad.values():
+            raise BadInput(sentence)
+        return images, labels
+
+    def attempt(self, start: int, stop: int) -> tuple[np.ndarray, list[Hashable], dict[int, str]]:
+        """The good images of start..stop-1, their labels, and what is wrong with each bad one, by position."""
+        return self._try(np.arange(start, min(stop, len(self))))
+
+    def _try(self, positions: np.ndarray) -> tuple[np.ndarray, list[Hashable], dict[int, str]]:
         rows = positions if self._index is None else np.asarray(self._index[positions])
-        sources, labels, bad = self.rows.take(rows)
+        sources, labels, wrong = self.rows.take(rows)
         images: list[np.ndarray] = []
+        good: list[Hashable] = []
+        bad: dict[int, str] = {}
         for i, image in enumerate(self.decoder(sources, self.size, self.grey)):
-            if i in bad:
-                raise BadInput(bad[i])
-            if isinstance(image, str):
-                raise BadInput(self.rows.undecodable(int(positions[i]), int(rows[i]), sources[i], image))
-            images.append(image)
-        return np.stack(images), labels
+            position = int(positions[i])
+            if i in wrong:
+                bad[position] = wrong[i]
+            elif isinstance(image, str):
+                bad[position] = self.rows.undecodable(position, int(rows[i]), sources[i], image)
+            else:
+                images.append(image)
+                good.append(labels[i])
+        return np.stack(images) if images else np.empty((0,), np.uint8), good, bad
 
     def _first_size(self) -> tuple[int, int]:
         """The size of the first image; of the first that can be decoded, where others are left out."""

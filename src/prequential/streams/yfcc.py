@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -94,21 +96,41 @@ class YfccStream(Stream):
 
 def _load(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Places, photographers, times, and how many places there are."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = list(file)
-            for name in ("y", "user", "time"):
-                if name not in found:
-                    raise BadInput(f"{path} has no array {name!r}, only {', '.join(found)}")
-            y, user, time = (file[name].astype(np.int64) for name in ("y", "user", "time"))
-            places = len(file["classes"]) if "classes" in found else int(y.max()) + 1
-    except (OSError, ValueError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"{path} cannot be read: {error}") from None
+    arrays = _arrays(path)
+    for name in ("y", "user", "time"):
+        if name not in arrays:
+            raise BadInput(f"{path} has no array {name!r}, only {', '.join(arrays) or 'none'}")
+        if arrays[name].dtype.kind not in "iu" or arrays[name].ndim != 1:
+            found = f"{arrays[name].dtype} {arrays[name].shape}"
+            raise BadInput(f"{path}: the array {name!r} is {found}, expected whole numbers (records,)")
+    y, user, time = (arrays[name].astype(np.int64) for name in ("y", "user", "time"))
     if not len(y) == len(user) == len(time):
         raise BadInput(f"{path} has {len(y)} places, {len(user)} photographers and {len(time)} times")
+    if not len(y):
+        raise BadInput(f"{path} has 0 records, expected at least 1")
+    places = arrays["classes"].size if "classes" in arrays else int(y.max()) + 1
+    wrong = np.flatnonzero((y < 0) | (y >= places))
+    if len(wrong):
+        raise BadInput(f"{path}: record {wrong[0]} has place {y[wrong[0]]}, expected 0 to {places - 1}")
     return y, user, time, places
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays in a .npz file, as far as they are of interest."""
+    try:
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise BadInput(f"{path} holds a single array, expected a .npz file with y, user, time and classes")
+        with file:
+            wanted = ("y", "user", "time", "classes")
+            return {name: file[name] if name in wanted else np.empty(0) for name in file}
+    except BadInput:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"{path} cannot be read: {reason}; expected a .npz file with y, user, time and classes"
+        ) from None
 
 
 def _since_own_last(user: np.ndarray, time: np.ndarray) -> np.ndarray:
