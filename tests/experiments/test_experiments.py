@@ -1,0 +1,79 @@
+"""Every experiment: its trials can be run, and its figures and claims work on what comes out."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from prequential.errors import BadSetting
+from prequential.experiments import NAMES, find_experiment
+from prequential.experiments.base import Ask, Claim, Found, Outcome
+from prequential.learners.base import Charges
+from prequential.learners.named import make_learner
+from prequential.scoring.scores import Scores
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+class Made(Outcome):
+    """An outcome whose scores are drawn at random, a little better the longer its tags are."""
+
+    def scores(self) -> Scores:
+        rng = np.random.default_rng(len(str(self.tags)))
+        scores = Scores(10, np.arange(0, 600, 30))
+        correct = rng.random(600) < np.linspace(0.1, 0.9, 600)
+        zeros = np.zeros(600, np.int64)
+        scores.update(0, Charges(np.where(correct, 0.2, 2.0), zeros, correct, np.full(600, 0.5)))
+        return scores
+
+
+def made(name: str, scale: str, tmp_path) -> tuple[Found, list]:
+    experiment = find_experiment(name)
+    ask = Ask(scale=scale, seeds=2, stream=experiment.STREAM)
+    trials = experiment.trials(ask)
+    outcomes = []
+    for i, trial in enumerate(trials):
+        blank = Made(trial.tags, 0.0, 0.0, 0.0, 1.0, 10.0 ** (9 + i % 5), {}, tmp_path)
+        summary = blank.scores().to_dict()
+        numbers = {key: summary[key] + 0.001 * i for key in ("accuracy", "log_loss", "bits")}
+        outcomes.append(Made(trial.tags, *numbers.values(), 1.0, 10.0 ** (9 + i % 5), summary, tmp_path))
+    return Found(tuple(outcomes), ask), trials
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", NAMES)
+def test_trials_figures_and_claims(name, scale, tmp_path):
+    found, trials = made(name, scale, tmp_path)
+    assert len({trial.name for trial in trials}) == len(trials) > 0
+    for trial in trials:
+        run = trial.run_settings(found.ask)
+        make_learner(run.learner, 10, settings=trial.settings if scale == "small" else trial.settings.changed(width=64))
+        assert trial.settings.method == "paper"  # what the experiments are about
+        assert re.fullmatch(r"[\w=.,:() -]+", trial.name)
+    figures = find_experiment(name).figures(found)
+    assert figures
+    for drawn in figures.values():
+        assert isinstance(drawn.figure, Figure)
+        assert drawn.figure.axes[0].lines
+        assert drawn.says.endswith(".")
+    claims = find_experiment(name).claims(found)
+    assert claims
+    for claim in claims:
+        assert isinstance(claim, Claim)
+        assert claim.holds in (True, False, None)
+        assert "nan" not in claim.found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_head_says_what_it_shows(name):
+    text = find_experiment(name).__doc__
+    for word in ("Shows:", "Settings", "Hardware and time:", "Expected"):
+        assert word in text
+
+
+def test_unknown():
+    with pytest.raises(BadSetting, match="unknown experiment 'split-emist'; did you mean 'split-emnist'?"):
+        find_experiment("split-emist")
