@@ -17,35 +17,35 @@ from prequential.errors import BadSetting
 def check_kinds(who: str, options: dict[str, Any], hints: dict[str, Any]) -> None:
     """Refuses options whose values are not of the kind that the annotations name."""
     for name, value in options.items():
-        if name in hints and not _fits(value, hints[name]):
-            raise BadSetting(f"{who}: {name} is {value!r}, expected {_say(hints[name])}")
+        if name in hints and not fits(value, hints[name]):
+            raise BadSetting(f"{who}: {name} is {value!r}, expected {say_kind(hints[name])}")
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
     """Whether a value from a text is of the kind that an annotation names."""
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return True
     if kind in (typing.Union, types.UnionType):
-        return any(_fits(value, part) for part in parts)
+        return any(fits(value, part) for part in parts)
     if kind is typing.Literal:
         return value in parts
     if isinstance(kind, type) and issubclass(kind, Sequence):
-        return isinstance(value, (list, tuple)) and all(_fits(part, parts[0]) for part in value)
+        return isinstance(value, (list, tuple)) and all(fits(part, parts[0]) for part in value)
     if hint in (int, float):
         kinds = numbers.Integral if hint is int else numbers.Real  # NumPy's own are among them
         return isinstance(value, kinds) and not isinstance(value, bool)
     return isinstance(value, kind or hint)
 
 
-def _say(hint: Any) -> str:
+def say_kind(hint: Any) -> str:
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
-        return " or ".join(_say(part) for part in parts)
+        return " or ".join(say_kind(part) for part in parts)
     if kind is typing.Literal:
         return "one of " + ", ".join(map(str, parts))
     if isinstance(kind, type) and issubclass(kind, Sequence):
-        return f"a list of {_say(parts[0])}"
+        return f"a list of {say_kind(parts[0])}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", types.NoneType: "none"}
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 

@@ -75,5 +75,5 @@ def test_the_head_says_what_it_shows(name):
 
 
 def test_unknown():
-    with pytest.raises(BadSetting, match="unknown experiment 'split-emist'; did you mean 'split-emnist'?"):
+    with pytest.raises(BadSetting, match=r"unknown experiment 'split-emist'; did you mean 'split-emnist'?"):
         find_experiment("split-emist")

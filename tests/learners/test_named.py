@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
+from prequential.calls import parse_call
 from prequential.checkpoint import same_state
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.learners import baselines
-from prequential.calls import parse_call
 from prequential.learners.named import LEARNERS, learner_names, make_learner
 from prequential.learners.transformer import Learner
 from prequential.settings import Settings

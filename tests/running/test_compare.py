@@ -19,8 +19,7 @@ from rich.console import Console
 from prequential.cli import main
 from prequential.errors import BadInput, BadSetting
 from prequential.running import compare as comparing
-from prequential.running import pool
-from prequential.running import table1
+from prequential.running import pool, table1
 from prequential.running.cell import read_progress, run_cell
 from prequential.running.compare import Plan, compare, read_plan
 from prequential.running.run import Run

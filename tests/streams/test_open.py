@@ -71,7 +71,10 @@ def test_any_labelled_set_can_be_split(files):
     for i in range(30):
         (files / "shades" / f"{i % 5}").mkdir(parents=True, exist_ok=True)
         image.new("L", (4, 4), 10 * (i % 5)).save(files / "shades" / f"{i % 5}" / f"{i}.png")
-    make = lambda seed=0: open_stream(f"split:{files / 'shades'}", tasks=3, ways=4, task_length=40, grey=True, seed=seed)  # noqa: E731
+
+    def make(seed=0):
+        return open_stream(f"split:{files / 'shades'}", tasks=3, ways=4, task_length=40, grey=True, seed=seed)
+
     check_stream(make, lambda: make(1))
     chunk = make().read(0, 40)
     assert [str(shade // 10) for shade in chunk.x[:, 0, 0]] == [make().task_classes(0)[label] for label in chunk.y]

@@ -18,7 +18,7 @@ from prequential.streams.encoding import Column, is_number, label_column, readin
 from prequential.streams.encoding import labels as labels_of
 from prequential.streams.images import SUFFIXES, DecodedStream, ImageRows, files_hash, known_on_bad_row, known_order
 from prequential.streams.sorting import look_at, time_keys
-from prequential.streams.tables import SAMPLE, Table, default_label, as_table, index_columns, suffixes_of
+from prequential.streams.tables import SAMPLE, Table, as_table, default_label, index_columns, suffixes_of
 
 PATH_NAMES = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img", "photo")
 MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")  # how JPEG, PNG, … files begin
