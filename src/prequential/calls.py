@@ -7,7 +7,7 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -44,6 +44,8 @@ def say_kind(hint: Any) -> str:
         return " or ".join(say_kind(part) for part in parts)
     if kind is typing.Literal:
         return "one of " + ", ".join(map(str, parts))
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        return "pairs such as {name: value}"
     if isinstance(kind, type) and issubclass(kind, Sequence):
         return f"a list of {say_kind(parts[0])}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", types.NoneType: "none"}
@@ -84,7 +86,9 @@ def parse_options(rest: str, text: str) -> dict[str, Any]:
             raise ValueError
         return _keywords(call, source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise BadSetting(f"cannot read the options in {text!r}; expected them as in majority(window=100)") from None
+        raise BadSetting(
+            f"cannot read the options in {text!r}; expected them as in name(option=value, other=[1, 2])"
+        ) from None
 
 
 def _keywords(call: ast.Call, source: str) -> dict[str, Any]:

@@ -88,16 +88,24 @@ def features(
     *,
     network: str = "resnet50",
     images: Path | None = None,
+    label: str | None = None,
+    time: str | None = None,
+    image: str | None = None,
     batch: int = 64,
     dtype: Literal["float16", "float32"] = "float16",
     device: str = "auto",
 ) -> None:
     """Extract the features of all images of a stream once, with a frozen pretrained network; resumable.
 
+    Images that are missing or cannot be decoded are skipped, counted, and listed with the reason in OUT/skipped.jsonl.
+
     Parameters
     ----------
     source
-        The images: images:FOLDER, a manifest, or cloc:METADATA with --images.
+        The images: images:FOLDER with a folder for each class; a manifest, which is a CSV, Parquet or Arrow file that
+        lists paths and labels; a Parquet or Arrow table (or a saved Hugging Face data set) with the images inside;
+        cloc:METADATA with --images; or arrays such as "digits(images=true)". Options of the source can stand behind it
+        in brackets, in quotes for the shell: "list.csv(delimiter=';', order=shuffled)".
     out
         The folder for the features; `prequential run --stream FOLDER` reads them.
     network
@@ -105,6 +113,12 @@ def features(
         local folder of weights.
     images
         For cloc: the folder that the paths in the metadata start from.
+    label
+        For manifests and tables: the column of the labels; by default one called label, y, target or class, else the last.
+    time
+        For manifests and tables: the column to order by.
+    image
+        For manifests and tables: the column of the images or of their paths; by default the first that holds such.
     batch
         How many images the network gets at once.
     dtype
@@ -121,6 +135,7 @@ def features(
         out,
         network=network,
         images=images,
+        columns={"label": label, "time": time, "image": image},
         batch=batch,
         dtype=dtype,
         device=device,
@@ -151,6 +166,9 @@ def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noq
     console.print(
         f"{work.title} · {work.length:,} examples, {work.learner.labels.capacity} classes · {learner}", markup=False
     )
+    how = getattr(work.stream, "describe", None)  # tables say how they are read
+    if begin and how is not None:
+        console.print(how(), markup=False, soft_wrap=True)
     if work.position and not work.finished:
         console.print(f"going on at example {work.position:,}")
     with ShowProgress(console) as progress:

@@ -81,7 +81,8 @@ class Labels:
                 if len(self) + len(new) > self.capacity:
                     raise BadInput(
                         f"example {first + i}: label {raw!r} is new, but all {self.capacity} classes are taken; "
-                        f"create the learner with classes={self.capacity + 1} or more"
+                        f"start anew with classes={self.capacity + 1} or more (--classes {self.capacity + 1} on the "
+                        "command line)"
                     )
 
     def assign(self, labels: Iterable[Hashable]) -> list[int]:

@@ -108,6 +108,26 @@ def test_bad_images_in_a_table(weights, photos, tmp_path):
     check_features(tmp_path / "out", (*BAD, 17))
 
 
+def test_columns_of_a_manifest_are_chosen(weights, photos, tmp_path):
+    """As options, or in brackets: newest first in the file, and two columns of paths and of labels."""
+    lines = [f"photos/cat/001.jpg,{photo(Path(), i)},{'cat' if i % 2 else 'dog'},{i},x\n" for i in reversed(range(24))]
+    (tmp_path / "list.csv").write_text("thumb,photo,kind,taken,rest\n" + "".join(lines))
+    network = ["--network", str(weights), "--batch", "8"]
+    flags = ["--label", "kind", "--time", "taken", "--image", "photo"]
+    main(["features", str(tmp_path / "list.csv"), str(tmp_path / "a"), *network, *flags])
+    check_features(tmp_path / "a")
+    brackets = f"{tmp_path / 'list.csv'}(label=kind, time=taken, image=photo)"
+    main(["features", brackets, str(tmp_path / "b"), *network])
+    assert check_features(tmp_path / "b").fingerprint() == FeatureStream(tmp_path / "a").fingerprint()
+
+
+def test_help_says_what_can_be_given(capsys):
+    main(["features", "--help"])
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for part in ("--label", "--time", "--image ", "in brackets", "skipped.jsonl", "digits(images=true)", "Parquet"):
+        assert part in said
+
+
 def test_bad_photos_of_cloc(weights, photos, tmp_path):
     lines = [f"{i % 3},{1000 + i},user{i % 2},{photo(Path(), i)}\n" for i in range(24)]
     (tmp_path / "meta.csv").write_text("".join(lines))
@@ -162,6 +182,12 @@ main(sys.argv[1:])
         (["digits(colour=1)"], "digits does not take colour"),
         (["gone"], "'gone' is neither a known stream nor a path that exists"),
         (["cloc:meta.csv(order=name)", "--images", "x"], "does not take order; it takes images, size, workers"),
+        (["digits(images=true)", "--label", "a"], "digits does not take label"),
+        (
+            ["cloc:meta.csv", "--images", ".", "--label", "a"],
+            "--label a is for manifests and tables; the fields of cloc:",
+        ),
+        (["cloc:nometa", "--images", "."], "nometa does not exist; expected CLOC's metadata: a text file"),
         (["digits", "--batch", "0"], "batch (0) must be at least 1"),
         (["digits", "--network", "nothing"], "'nothing' is no network and no folder"),
     ],

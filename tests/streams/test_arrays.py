@@ -226,10 +226,10 @@ def test_fortran_order_and_odd_members(tmp_path):
 
 def test_objects_are_never_loaded(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)), y=np.array([{}, []], object))
-    with pytest.raises(BadInput, match="is no NumPy file that can be read"):
+    with pytest.raises(BadInput, match="holds Python objects, which are never unpickled"):
         array_stream(tmp_path / "a.npz")
     np.save(tmp_path / "b.npy", np.array([{}, []], object))
-    with pytest.raises(BadInput, match="is no NumPy file that can be read"):
+    with pytest.raises(BadInput, match="holds Python objects, which are never unpickled"):
         array_stream(tmp_path / "b.npy")
 
 
@@ -251,3 +251,106 @@ def test_npy(tmp_path):
     np.save(tmp_path / "images.npy", np.zeros((3, 4, 4)))
     with pytest.raises(BadInput, match=r"has shape \(3, 4, 4\); give the labels' own .npy file"):
         array_stream(tmp_path / "images.npy")
+
+
+@pytest.fixture
+def own_label(tmp_path):
+    y = np.arange(6) % 2
+    np.savez(tmp_path / "num.npz", x=np.eye(6), y=y)
+    np.save(tmp_path / "xx.npy", np.eye(6))
+    np.save(tmp_path / "yy.npy", y)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "use"),
+    [
+        ({"group": "y"}, "the group"),
+        ({"features": ["x", "y"]}, "a feature"),
+        ({"features": ["y"]}, "a feature"),
+        ({"time": "y"}, "the time"),
+        ({"label": "x", "features": ["x"]}, "a feature"),
+    ],
+)
+def test_the_label_cannot_be_told_by_the_arrays_of_a_file(own_label, options, use):
+    name = options.get("label", "y")
+    with pytest.raises(BadInput, match=rf"num\.npz: array '{name}' is the label and cannot also be {use}$"):
+        array_stream(own_label / "num.npz", **options)
+
+
+def test_an_array_called_x_can_be_the_label_and_then_is_no_feature(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(4), data=np.eye(4))
+    np.testing.assert_array_equal(array_stream(tmp_path / "a.npz", label="x").read(0, 4).x, np.eye(4))
+    np.savez(tmp_path / "b.npz", x=np.arange(4), z=np.eye(4))
+    with pytest.raises(BadInput, match="has no array 'X' or 'data' for the examples; it holds x"):
+        array_stream(tmp_path / "b.npz", label="x")
+
+
+@pytest.mark.parametrize("use", ["group", "time"])
+def test_the_label_cannot_be_told_by_its_own_file(own_label, use):
+    y = str(own_label / "yy.npy")
+    other = str(own_label / ".." / own_label.name / "yy.npy")  # the same file, written differently
+    with pytest.raises(BadInput, match=rf"yy\.npy holds the labels and cannot also hold the {use}$"):
+        array_stream(own_label / "xx.npy", label=y, **{use: other})
+    with pytest.raises(BadInput, match=r"xx\.npy holds the labels and cannot also hold the examples$"):
+        array_stream(own_label / "xx.npy", label=str(own_label / "xx.npy"))
+
+
+def test_frames_and_tensors():
+    pandas, torch = pytest.importorskip("pandas"), pytest.importorskip("torch")
+    x, y = np.arange(8.0).reshape(4, 2), [1, 0, 1, 0]
+    frame = pandas.DataFrame(x, columns=["a", "b"])
+    expected = ArrayStream(x, np.array(y))
+    for same in (
+        ArrayStream(frame, pandas.Series(y)),
+        ArrayStream(frame, pandas.DataFrame({"y": y})),
+        ArrayStream(torch.tensor(x, requires_grad=True), torch.tensor(y)),
+    ):
+        assert same.fingerprint() == expected.fingerprint()
+        assert same.read(0, 4).x.tolist() == x.tolist()
+        assert same.read(0, 4).y == y
+    assert ArrayStream(frame, pandas.Series(list("abab"))).read(0, 2).y == ["a", "b"]
+    assert ArrayStream(torch.tensor(x).bfloat16(), y).read(1, 2).x.tolist() == [[2, 3]]
+    with pytest.raises(BadInput, match="example 1: the label is None, expected a label"):
+        ArrayStream(frame, pandas.Series([1, None, 1, 0], dtype="Int64")).read(0, 4)
+    late = ArrayStream(frame, pandas.Series([1, 0, 1, None], dtype="Int64"), on_bad_row="skip")
+    assert list(map(repr, late.read(0, 3).y)) == ["1", "0", "1"]
+    with pytest.raises(BadInput, match="type object, expected vectors or images of numbers; TableStream reads data fr"):
+        ArrayStream(frame.assign(b=list("abcd")), y)
+    polars = pytest.importorskip("polars")
+    from_polars = ArrayStream(polars.DataFrame({"a": x[:, 0], "b": x[:, 1]}), polars.Series(y))
+    assert from_polars.read(0, 4).x.tolist() == x.tolist()
+    assert from_polars.read(0, 4).y == y
+
+
+def test_lists_that_are_no_array():
+    with pytest.raises(BadInput, match="x cannot become an array: "):
+        ArrayStream([[1.0], [1.0, 2.0]], [0, 1])
+    with pytest.raises(BadInput, match="x is 3, expected one for each example"):
+        ArrayStream(3, [0])
+
+
+def test_a_late_label_does_not_change_what_the_earlier_ones_are(tmp_path):
+    rows = np.column_stack([np.arange(5.0), [0, 1, 0, 1, 1]])
+    np.save(tmp_path / "whole.npy", rows)
+    rows[-1, -1] = 0.5
+    np.save(tmp_path / "half.npy", rows)
+    whole, half = (array_stream(tmp_path / name).read(0, 5).y for name in ("whole.npy", "half.npy"))
+    assert list(map(repr, whole)) == ["0", "1", "0", "1", "1"]
+    assert list(map(repr, half)) == ["0", "1", "0", "1", "0.5"]
+    assert array_stream(tmp_path / "whole.npy").pool()[1].dtype == np.int64
+
+
+def test_sentences_name_the_file_and_the_array(tmp_path):
+    def refused(sentence, **arrays):
+        np.savez(tmp_path / "t.npz", **arrays)
+        with pytest.raises(BadInput, match=sentence):
+            array_stream(tmp_path / "t.npz")
+
+    refused(r"t\.npz: array 'x' has shape \(2,\) and type <U1, expected numbers for the exam", x=["a", "b"], y=[0, 1])
+    refused(r"t\.npz: x has 2 examples and y has 3 labels, expected as many", x=np.eye(2), y=[0, 1, 2])
+    objects = np.array([1, "a"], object)
+    refused(r"t\.npz: array 'y' holds Python objects, which are never unpickled; save numbers", x=np.eye(2), y=objects)
+    np.save(tmp_path / "o.npy", objects)
+    with pytest.raises(BadInput, match=r"o\.npy holds Python objects, which are never unpickled; save numbers or text"):
+        array_stream(tmp_path / "o.npy")

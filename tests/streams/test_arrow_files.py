@@ -76,6 +76,10 @@ def test_the_splits_of_a_saved_data_set(tmp_path):
     saved_dataset(tmp_path / "set" / "test", rows(500, 100))
     (tmp_path / "set" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
     assert TableStream(tmp_path / "set").read(0, 1).x[0, 0] == 0
+    assert TableStream(tmp_path / "set").describe() == (
+        "label 'label' (whole numbers); numbers: n; categories: s; of the splits train, test only train (say split=…)"
+    )
+    assert "split" not in TableStream(ArrowTable(tmp_path / "set", split="train")).describe()
     assert TableStream(ArrowTable(tmp_path / "set", split="test")).read(0, 1).x[0, 0] == 500
     with pytest.raises(BadInput, match="has no split 'dev'; its splits are train, test"):
         ArrowTable(tmp_path / "set", split="dev")

@@ -125,6 +125,12 @@ def test_files_that_are_missing_or_wrong(tmp_path):
     (tmp_path / "x.tar.gz").write_bytes(b"no archive")
     with pytest.raises(BadInput, match="is no archive of CIFAR-100"):
         split_cifar(tmp_path / "x.tar.gz")
+    (tmp_path / "de.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(
+        BadInput,
+        match=r"^\S+de.csv is no archive of CIFAR-100 \(it is no tar archive\); expected cifar-100-python.tar.gz, .+ or a .npz file$",
+    ):
+        split_cifar(tmp_path / "de.csv")
     with tarfile.open(tmp_path / "y.tar.gz", "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("train.bin"), io.BytesIO())
     with pytest.raises(BadInput, match=r"holds train.bin, expected train and test, or train.bin and test.bin"):

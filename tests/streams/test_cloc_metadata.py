@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from prequential.errors import BadInput
@@ -50,7 +51,7 @@ def test_another_process_was_faster(metadata, monkeypatch):
 
 def test_a_failed_conversion_leaves_nothing(metadata):
     metadata.write_text("1,10,a,one.jpg\n-1,20,a,two.jpg\n")
-    with pytest.raises(BadInput, match="row 1 has class -1, expected 0 or more"):
+    with pytest.raises(BadInput, match=r"line 2: the class is -1, expected a whole number in 0\.\.2147483647"):
         converted_metadata(metadata, None)
     assert list(cache_folder().iterdir()) == []
 
@@ -82,3 +83,36 @@ def test_the_hash_tells_files_apart(tmp_path):
     a.write_bytes(b"onet")
     b.write_bytes(b"wo")
     assert whole_hash(a, b) != before  # the borders count
+
+
+def test_metadata_that_is_not_there(tmp_path):
+    with pytest.raises(
+        BadInput, match=r"nometa does not exist; expected CLOC's metadata: .* class,time,user,path .*, a \.npz file with the "
+        r"arrays label, time, user, path, or a folder with train_labels\.torchSave and its like$",
+    ):  # fmt: skip
+        converted_metadata(tmp_path / "nometa", None)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "train_labels.torchSave").touch()
+    with pytest.raises(
+        BadInput,
+        match=r"the folder \S+folder holds no train_time\.torchSave; expected .* in it: train_labels\.torchSave, ",
+    ):
+        converted_metadata(tmp_path / "folder", None)
+
+
+@pytest.mark.parametrize("name", ["label", "time"])
+def test_arrays_of_something_else(tmp_path, name):
+    arrays = {
+        "label": np.array([1, 2]),
+        "time": np.array([1, 2]),
+        "user": np.array([1, 2]),
+        "path": np.array(["a", "b"]),
+    }
+    np.savez(tmp_path / "a.npz", **{**arrays, name: np.array([0.5, 2.0])})
+    with pytest.raises(BadInput, match=rf"a.npz: {name} holds float64 \(2,\), expected a whole number for each photo"):
+        converted_metadata(tmp_path / "a.npz", None)
+    np.savez(tmp_path / "b.npz", **{**arrays, "label": np.array([0, 2**31])})
+    with pytest.raises(
+        BadInput, match=r"b.npz, row 2: the class is 2147483648, expected a whole number in 0..2147483647"
+    ):
+        converted_metadata(tmp_path / "b.npz", None)

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.streams.csv_files import CsvTable
+from prequential.streams.csv_rows import looks_like
 from prequential.streams.tables import TableStream
 
 
@@ -90,7 +91,7 @@ def test_times_that_begin_as_whole_numbers(tmp_path):
         opened(tmp_path, text + "soon,1,y\n", time="t")
     exact = "t,a,label\n" + "".join(f"17000000000000000{i:02},{i},x\n" for i in (3, 1, 2))
     assert opened(tmp_path, exact, time="t").read(0, 3).x[:, 0].tolist() == [1, 2, 3]
-    with pytest.raises(BadInput, match="time column 't' has type string, expected numbers or dates"):
+    with pytest.raises(BadInput, match="row 4, time column 't' is 'soon', expected numbers or dates"):
         opened(tmp_path, exact + "soon,1,y\n" * 20, time="t")
     skipping = opened(tmp_path, exact + "16,1,y\n" * 20 + "soon,1,y\n", time="t", on_bad_row="skip")
     assert skipping.skipped == 1
@@ -122,3 +123,146 @@ def test_hexadecimal_is_text(tmp_path):
     stream = opened(tmp_path, "a,b,label\n0x1F,2,x\n0x2,4,y\n", buckets=2)
     assert stream.feature_names == ["a 0", "a 1", "b"]
     assert len(stream.read(0, 2)) == 2
+
+
+CLOCKS = "at,b,label\n" + "08:30:00,1,x\n09:00:00,2,y\n" * 2500
+
+
+@pytest.mark.parametrize(
+    ("row", "wrong"),
+    [
+        ("07:00:00,oops,x", "column 'b' is 'oops', expected a number"),
+        ("foo,1,x", "column 'at' is 'foo', expected a time of day"),
+        ("07:00:00,1", "has 2 fields, expected 3"),
+    ],
+)
+def test_a_bad_row_beside_times_of_day(tmp_path, row, wrong):
+    text = CLOCKS + row + "\n10:00:00.5,1,z\n"
+    with pytest.raises(BadInput, match=f"^t.csv, row 5001, {wrong}$"):
+        opened(tmp_path, text).read(4990, 5001)
+    stream = opened(tmp_path, text, on_bad_row="skip")
+    assert (len(stream), stream.skipped) == (5001, 1)
+    last = stream.read(5000, 5001)
+    assert last.y == ["z"]
+    assert last.x[0, 2] == pytest.approx((10 + 0.5 / 3600) / 24)
+    assert stream.read(0, 1).x[0, 2] == pytest.approx(8.5 / 24)
+
+
+def test_blanks_around_labels_do_not_count(tmp_path):
+    chunk = opened(tmp_path, "b, label\n1, a\n2,a \n3,NA\n4, b\n").read(0, 4)
+    assert chunk.y == ["a", "a", "NA", "b"]
+    with pytest.raises(BadInput, match=r"row 2, column 'label' is empty, expected a label"):
+        opened(tmp_path, "b,label\n1,a\n2, \n").read(0, 2)
+
+
+DAYS = "when;price;label\n31.01.2024;1,5;up\n01.03.2024;2,5;down\n15.02.2024;3,5;up\n"
+
+
+def test_dates_as_the_user_writes_them(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(DAYS)
+    table = CsvTable(path, decimal_point=",", dates="%d.%m.%Y")
+    stream = TableStream(table, time="when")
+    x = stream.read(0, 3).x
+    assert x[:, stream.feature_names.index("price")].tolist() == [1.5, 3.5, 2.5]
+    iso = tmp_path / "iso.csv"
+    iso.write_text("when;price;label\n2024-01-31;1,5;up\n2024-03-01;2,5;down\n2024-02-15;3,5;up\n")
+    same = TableStream(CsvTable(iso, decimal_point=","), time="when")
+    assert stream.feature_names == same.feature_names  # days have no hours
+    np.testing.assert_array_equal(x, same.read(0, 3).x)
+    assert table.fingerprint() != CsvTable(path, decimal_point=",").fingerprint()
+
+
+def test_dates_with_hours_and_without_marks(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(
+        "when,day,label\n" + "01/31/2024 18:00,20240131,a\n" * 20 + "2024-01-31 18:00,20240131,b\n32,20240131,c\n"
+    )
+    stream = TableStream(CsvTable(path, dates="%m/%d/%Y %H:%M"))
+    x = stream.read(0, 21).x
+    assert stream.feature_names[0] == "when hour sin"
+    np.testing.assert_allclose(x[:, 0], -1)
+    np.testing.assert_array_equal(x[20], x[0])  # ISO 8601 is still a date
+    with pytest.raises(
+        BadInput, match=r"row 22, column 'when' is '32', expected a date or time .ISO 8601. or as in '%m/"
+    ):
+        stream.read(21, 22)
+    assert "day weekday sin" in TableStream(CsvTable(path, dates="%Y%m%d")).feature_names
+    assert TableStream(CsvTable(path)).feature_names[-1] == "day"
+
+
+@pytest.mark.parametrize("dates", ["", "soon", "%H:%M", "%d.%m.", "%d.%m.%Y %f"])
+def test_formats_that_are_no_dates(tmp_path, dates):
+    path = tmp_path / "d.csv"
+    path.write_text(DAYS)
+    with pytest.raises(BadSetting, match=r"^dates \('.*'\) must be a format that has a year, such as '%d.%m.%Y'"):
+        CsvTable(path, dates=dates)
+
+
+def test_a_time_column_of_other_dates_says_what_to_do(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(DAYS)
+    sentence = (
+        r"^d.csv, row 1, time column 'when' is '31.01.2024', expected numbers or dates \(ISO 8601\); "
+        r"say how dates are written, such as dates='%d.%m.%Y'$"
+    )
+    with pytest.raises(BadInput, match=sentence):
+        TableStream(path, time="when")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"delimiter": ";;"}, r"^delimiter \(';;'\) must be one ASCII character, such as ';'$"),
+        ({"delimiter": ""}, r"^delimiter \(''\) must be one"),
+        ({"delimiter": "→"}, r"^delimiter \('→'\) must be one"),
+        ({"decimal_point": ""}, r"^decimal_point \(''\) must be one ASCII character, such as ','$"),
+        ({"decimal_point": ";;"}, r"^decimal_point \(';;'\) must be one"),
+        ({"delimiter": ",", "decimal_point": ","}, "^delimiter and decimal_point are both ',', expected different"),
+    ],
+)
+def test_marks_are_one_character(tmp_path, options, sentence):
+    path = tmp_path / "d.csv"
+    path.write_text(DAYS)
+    with pytest.raises(BadSetting, match=sentence):
+        CsvTable(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "what", "remedy"),
+    [
+        (["3,14", "-2,7", "1.234,5"], "decimal commas", "say decimal_point=','"),
+        (["1,234", "12,000.5"], "numbers with commas between thousands", "write them without"),
+        (["5 %", "7.5%"], "percentages", "write them without %"),
+        (["1.2.24", "31.1.24"], "dates", "say dates='%d.%m.%y'"),
+        (["1/31/2024 10:00", "2/1/2024 11:00"], "dates", "say dates='%m/%d/%Y %H:%M'"),
+        (["31/1/2024", "1/2/2024"], "dates", "say dates='%d/%m/%Y'"),
+        (["1/2/2024", None], "dates", "say dates='%d/%m/%Y' or dates='%m/%d/%Y'"),
+        (["Ulm", "3,14"], "", ""),
+        ([None, None], "", ""),
+    ],
+)
+def test_what_text_looks_like(values, what, remedy):
+    for column in (pa.array(values, pa.string()), pa.array(values, pa.string()).dictionary_encode()):
+        assert looks_like(pa.chunked_array([column])) == (what, remedy)
+
+
+def test_bytes_that_are_no_text_do_not_decide_what_a_column_is(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_bytes(
+        b"when,b,label\n" + b"31.01.2024,1,x\n" * 20 + b"\xff,2,y\n" + b"01.01.2024,\xff,z\n01.01.2024,3,w\n"
+    )
+    stream = TableStream(CsvTable(path, dates="%d.%m.%Y"), time="when", on_bad_row="skip")
+    assert stream.describe() == (
+        "label 'label' (text); time: when; numbers: b; in the order of 'when'; rows left out because they cannot be used: 2"
+    )
+    assert (stream.read(0, 1).y, len(stream)) == (["w"], 21)
+    with pytest.raises(BadInput, match=r"row 21, column 'when' is b?'.*', expected a date or time"):
+        TableStream(CsvTable(path, dates="%d.%m.%Y"), time="when")
+
+
+def test_times_of_day_cannot_be_the_order(tmp_path):
+    with pytest.raises(
+        BadInput, match=r"^time column 'at' holds times of day without a day, expected numbers or dates$"
+    ):
+        opened(tmp_path, CLOCKS, time="at")

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.streams.encoding import Column, cast, feature_column, fill, hash_of, label_column, labels
 
 
@@ -201,3 +201,73 @@ def test_nested_columns_are_refused_by_name(values):
     found = pa.array(values, pa.binary(4)) if values == [b"1234"] else pa.array(values)
     with pytest.raises(BadInput, match=r"column 'c' has type .*, which cannot become features; choose others"):
         encoded(found)
+
+
+def test_text_as_a_time_of_day():
+    out, bad, _ = encoded(pa.array(["08:30:00", " 8:30 ", "10:00:00.5", "foo", "25:00", None]), kind="clock")
+    assert bad == {i: f"column 'c' is '{what}', expected a time of day" for i, what in ((3, "foo"), (4, "25:00"))}
+    np.testing.assert_allclose(out[:3, 2], [8.5 / 24, 8.5 / 24, (10 + 0.5 / 3600) / 24])
+    assert np.isnan(out[3:, 2]).all()
+    _, bad, _ = encoded(pa.array([b"08:30:00", b"\xff"]), kind="clock")
+    assert bad == {1: "column 'c' is b'\\xff', expected a time of day"}
+    _, bad, _ = encoded(pa.array([b"2024-01-01", b"\xff"]), kind="time")
+    assert bad == {1: "column 'c' is b'\\xff', expected a date or time (ISO 8601)"}
+
+
+SAMPLES = {
+    "numbers": pa.array([1.5, 2.5]),
+    "whole": pa.array([1, 2]),
+    "decimals": pa.array([decimal.Decimal("1.5"), decimal.Decimal(2)]),
+    "flags": pa.array([True, False]),
+    "times": pa.array([datetime.datetime(2024, 1, 1)] * 2),
+    "zoned": pa.array([datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)] * 2),
+    "days": pa.array([datetime.date(2024, 1, 1)] * 2),
+    "clocks": pa.array([datetime.time(8, 30)] * 2),
+    "durations": pa.array([datetime.timedelta(1)] * 2),
+    "text": pa.array(["1", "x"]),
+    "bytes": pa.array([b"1", b"x"]),
+    "coded": pa.array(["1", "x"]).dictionary_encode(),
+    "coded numbers": pa.array([1, 2]).dictionary_encode(),
+    "nothing": pa.nulls(2),
+    "vectors": pa.array([[1.0, 2.0]] * 2),
+    "lists": pa.array([["a"]] * 2),
+    "structs": pa.array([{"a": 1}] * 2),
+    "fixed": pa.array([b"1234"] * 2, pa.binary(4)),
+}
+REFUSED = {
+    "number": {"times", "zoned", "days", "clocks", "vectors", "lists", "structs", "fixed"},
+    "flag": {"decimals", "times", "zoned", "days", "clocks", "durations", "vectors", "lists", "structs", "fixed"},
+    "time": {"flags", "clocks", "durations", "vectors", "lists", "structs", "fixed"},
+    "clock": {"numbers", "whole", "decimals", "coded numbers", "flags", "days", "durations", "vectors", "lists", "structs", "fixed"},
+    "vector": set(SAMPLES) - {"vectors"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["number", "flag", "time", "clock", "category", "group", "vector", "any"])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_kind_fits_every_type_or_is_refused(name, kind):
+    values = SAMPLES[name]
+    if name in REFUSED.get(kind, {"vectors", "lists", "structs"}):
+        with pytest.raises(BadSetting, match=rf"^column 'c' has type .* and cannot be read as '{kind}', which takes "):
+            encoded(values, kind)
+    else:
+        out, bad, _ = encoded(values, kind)
+        assert set(bad) <= {0, 1}
+        assert all("expected" in what for what in bad.values())
+        assert np.isfinite(out).any() or bad or name == "nothing"
+
+
+def test_labels_as_the_user_says():
+    day = datetime.datetime(2024, 1, 1)
+    assert labels(label_column("y", pa.int64(), "category"), pa.array([1, None]))[0] == ["1", None]
+    assert labels(label_column("y", pa.timestamp("us"), "category"), pa.array([day]))[0] == [
+        "2024-01-01 00:00:00.000000"
+    ]
+    found, bad = labels(label_column("y", pa.string(), "number"), pa.array(["1.5", "x"]))
+    assert found[0] == 1.5
+    assert bad == {1: "column 'y' is 'x', expected a label, here a number"}
+    with pytest.raises(BadSetting, match="'y' is the label and is to be read as 'vector', expected category or number"):
+        label_column("y", pa.int64(), "vector")
+    for found in (pa.timestamp("us"), pa.decimal128(5, 1)):
+        with pytest.raises(BadInput, match=r"true/false or days; kinds=\{'y': 'category'\} reads them as text"):
+            label_column("y", found)

@@ -100,3 +100,18 @@ def test_the_rows_of_a_sorted_frame_keep_their_names():
     table = pa.table({"t": [3, 1, 2], "a": [1.0, float("inf"), 2.0], "y": ["k", "l", "m"]})
     with pytest.raises(BadInput, match="row 2, column 'a' is inf, expected a finite number"):
         TableStream(table, time="t").read(0, 3)
+
+
+def test_na_beside_values_of_several_types():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [pandas.NA, "x", pandas.NaT, 3], "y": [0, 1, 0, 1]})
+    with pytest.raises(BadInput, match=r"row 4, column 'b' is 3 \(int\), expected str as before"):
+        TableStream(frame)
+
+
+def test_columns_without_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.arange(12).reshape(4, 3))
+    stream = TableStream(frame, label=0, features=[1], kinds={1: "category"}, buckets=2)
+    assert stream.read(0, 4).y == [0, 3, 6, 9]
+    assert stream.feature_names == ["1 0", "1 1"]

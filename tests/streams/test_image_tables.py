@@ -10,7 +10,7 @@ pytest.importorskip("PIL")
 
 from PIL import Image
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.streams.image_tables import ImageTableStream, image_column
 from prequential.streams.open import open_stream
 from prequential.streams.tables import as_table
@@ -143,3 +143,67 @@ def test_tasks_out_of_a_table(tmp_path):
     check_stream(make, lambda: SplitStream(*whole.pool(), tasks=3, ways=3, task_length=20, seed=1))
     chunk = make().read(0, 20)
     assert (chunk.x[:, 0, 0, 0] % 4).tolist() == [make().task_classes(0)[label] for label in chunk.y]
+
+
+def long_manifest(folder, n=5000, early=500, name="order.csv"):
+    """Newest first; the `early` rows that were taken first have text for labels, all others whole numbers."""
+    Image.new("RGB", (4, 4), (7, 0, 0)).save(folder / "a.png")
+    labels = ["cat" if i >= n - early else str(i % 3) for i in range(n)]
+    lines = [f"a.png,{label},{n - i}\n" for i, label in enumerate(labels)]
+    (folder / name).write_text("path,kind,taken\n" + "".join(lines))
+    return folder / name, labels[::-1]
+
+
+def test_the_first_rows_of_the_stream_decide_what_labels_are(tmp_path):
+    path, labels = long_manifest(tmp_path)
+    for name in (str(path), f"images:{path}"):
+        stream = open_stream(f"{name}(size=4)", label="kind", time="taken")
+        assert stream.read(0, 3).y == ["cat"] * 3
+        assert stream.read(490, 5000).y == labels[490:]  # all of them text
+    # without the order of time whole numbers come first, and the sentence names a remedy that there is
+    listed = open_stream(f"{path}(size=4)", label="kind")
+    assert listed.read(0, 4).y == [0, 1, 2, 0]
+    with pytest.raises(BadInput, match=r"order.csv, row 5000, column 'kind' is 'cat', .*kinds=\{'kind': 'category'\}"):
+        listed.read(4999, 5000)
+    kinds = {"kind": "category"}
+    told = open_stream(f"{path}(size=4)", label="kind", kinds=kinds)
+    assert told.read(4498, 4502).y == ["1", "2", "cat", "cat"]
+    assert told.fingerprint() != listed.fingerprint()
+    in_brackets = open_stream(f"images:{path}(size=4, kinds={{kind: category}})", label="kind")
+    assert in_brackets.fingerprint() == told.fingerprint()
+
+
+def test_the_first_rows_of_a_shuffled_stream_decide_too(tmp_path):
+    path, _ = long_manifest(tmp_path, n=5000, early=850)  # all of those behind the first 4096 rows of the file
+    assert set(map(type, open_stream(f"{path}(size=4, order=shuffled)", label="kind").read(0, 5000).y)) == {str}
+
+
+def test_kinds_are_for_the_label_alone(tmp_path):
+    table = rows(8).append_column("n", pa.array(range(8)))
+    pq.write_table(table, tmp_path / "a.parquet")
+    make = lambda **kinds: ImageTableStream(tmp_path / "a.parquet", kinds=kinds)  # noqa: E731
+    stream = make(label="category")  # a file that knows its types
+    assert stream.read(0, 3).y == ["0", "1", "2"]
+    assert stream.pool()[1][:3].tolist() == ["0", "1", "2"]
+    with pytest.raises(BadSetting, match="kinds says how column 'n' is to be read, expected only the label 'label'"):
+        make(n="category")
+    with pytest.raises(BadInput, match="has no column 'm'; its columns are image, label, n"):
+        make(m="category")
+    with pytest.raises(
+        BadSetting, match="column 'label' is the label and is to be read as 'sound', expected category or number"
+    ):
+        make(label="sound")
+
+
+def test_first_rows_that_cannot_be_read_at_all(tmp_path):
+    """More than the 4096 that decide, first in the order of time: with "skip" they are left out, with "stop" named."""
+    path, _ = long_manifest(tmp_path, n=9000, early=0)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:4001] + [f"{line},1" for line in lines[4001:]]))
+    with pytest.raises(BadInput, match=r"order.csv, row 4001, has 4 fields, expected 3"):
+        open_stream(f"{path}(size=4)", label="kind", time="taken")
+    stream = open_stream(f"{path}(size=4)", label="kind", time="taken", on_bad_row="skip")
+    assert len(stream) == 4000
+    assert stream.skipped == 5000
+    listed = open_stream(f"{path}(size=4)", label="kind", on_bad_row="skip")
+    assert listed.read(0, 3).y == [0, 1, 2]

@@ -1,4 +1,5 @@
 import os
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from PIL import Image
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.image_tables import ImageTableStream
 from prequential.streams.images import ImageStream, decode
+from prequential.streams.open import open_stream
 from streams.battery import check_stream
 
 
@@ -217,7 +219,7 @@ def test_columns_that_cannot_be_chosen(tmp_path, stream):
 
 def test_a_folder_has_no_columns(tmp_path):
     root = folder(tmp_path / "a")
-    for name in ("image", "label", "time", "group"):
+    for name in ("image", "label", "time", "group", "kinds"):
         with pytest.raises(
             BadSetting, match=rf"labelled by the names of its folders, so {name} \('x'\) cannot be chosen"
         ):
@@ -273,3 +275,44 @@ def test_folders_without_classes_or_pictures(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="holds no images"):
         ImageStream(tmp_path / "empty")
+
+
+def test_16_bits_become_8(tmp_path):
+    deep = np.arange(0, 65536, 256, dtype=np.uint16).reshape(16, 16) + 255
+    expected = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    Image.fromarray(deep).save(tmp_path / "deep.tif")
+    Image.fromarray(deep).save(tmp_path / "deep.pgm")
+    assert Image.open(tmp_path / "deep.png").mode == "I;16"
+    assert Image.open(tmp_path / "deep.pgm").mode == "I"
+    for name in ("deep.png", "deep.tif", "deep.pgm"):
+        np.testing.assert_array_equal(decode(tmp_path / name, None, grey=True), expected)
+        np.testing.assert_array_equal(decode(tmp_path / name, None), np.repeat(expected[..., None], 3, 2))
+        assert decode(tmp_path / name, (8, 8)).shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize(("kind", "what"), [(np.float32, "floating-point"), (np.int32, "32-bit")])
+def test_numbers_of_unknown_range_are_refused(tmp_path, kind, what):
+    root = folder(tmp_path / "a", 3)
+    Image.fromarray(np.full((4, 4), 1, kind)).save(root / "cat" / "999.tif")
+    with pytest.raises(
+        BadInput, match=rf"^example 3: .*999.tif cannot be decoded \(it holds {what} numbers, whose range is not known"
+    ):
+        ImageStream(root).read(0, 4)
+    assert ImageStream(root, on_bad_row="skip").skipped == 1
+
+
+def test_sizes_and_seeds_out_of_range(tmp_path):
+    root = folder(tmp_path / "a", 3)
+    for size in (0, -3, (4, 0), (4, 5, 6)):
+        with pytest.raises(
+            BadSetting, match=rf"^size \({re.escape(str(size))}\) must be at least 1: one number, or two"
+        ):
+            ImageStream(root, size=size)
+    with pytest.raises(BadSetting, match=r"size \(0\) must be at least 1"):
+        open_stream(f"images:{root}(size=0)")
+    both = [open_stream(f"images:{root}(size={size})") for size in ("[4, 5]", "(4, 5)")]
+    assert both[0].read(0, 2).x.shape == (2, 4, 5, 3)
+    assert both[0].fingerprint() == both[1].fingerprint() == ImageStream(root, size=(4, 5)).fingerprint()
+    with pytest.raises(BadSetting, match=r"seed \(-1\) must be in"):
+        ImageStream(root, order="shuffled", seed=-1)

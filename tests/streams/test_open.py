@@ -172,3 +172,43 @@ class TestBrackets:
         assert with_whole_path("emnist:e.npz") == f"emnist:{files / 'e.npz'}"
         assert with_whole_path("photos(length=3)") == "photos(length=3)"
         assert with_whole_path("digits") == "digits"
+
+
+def test_paths_as_such(files):
+    assert open_stream(files / "t.csv").fingerprint() == open_stream(str(files / "t.csv")).fingerprint()
+    for wrong in (5, None, np.eye(3)):
+        with pytest.raises(
+            BadInput, match=f"^the stream is a {type(wrong).__name__}, expected a name or a path; Table"
+        ):
+            open_stream(wrong)
+
+
+def test_labels_among_the_features_of_arrays(files):
+    with pytest.raises(BadInput, match="array 'y' is the label and cannot also be a feature"):
+        open_stream(str(files / "t.npz"), features="x,y")
+
+
+def test_options_that_are_not_known_are_answered_with_all_that_are(files):
+    with pytest.raises(
+        BadSetting, match=r"foo; it takes label, .*, delimiter, header, quotes, decimal_point, encoding, dates$"
+    ):
+        open_stream(f"{files / 't.csv'}(foo=1)")
+    with pytest.raises(BadSetting, match=r"t.csv: kinds is 'a', expected pairs such as \{name: value\} or none$"):
+        open_stream(f"{files / 't.csv'}(kinds=a)")
+    with pytest.raises(BadSetting, match=r"t.arrow does not take foo; it takes label, .*, on_bad_row, split$"):
+        open_stream(f"{files / 't.arrow'}(foo=1)")
+    with pytest.raises(BadSetting, match=r"t.parquet is no CSV, so it does not take delimiter, header"):
+        open_stream(f"{files / 't.parquet'}(delimiter=';')")
+    with pytest.raises(BadSetting, match=r"t.csv is a CSV and has no splits, but split \('train'\) was asked for"):
+        open_stream(f"{files / 't.csv'}(split=train)")
+    with pytest.raises(
+        BadSetting, match=r"\(kinds=\{preis\}\)'; expected them as in name\(option=value, other=\[1, 2\]\)"
+    ):
+        open_stream(f"{files / 't.csv'}(kinds={{preis}})")
+
+
+def test_dates_in_brackets(files):
+    (files / "d.csv").write_text("when,a,label\n31.01.2024,1,x\n01.01.2024,2,y\n")
+    stream = open_stream(f"{files / 'd.csv'}(dates='%d.%m.%Y', time=when)")
+    assert stream.read(0, 2).y == ["y", "x"]
+    assert stream.describe() == "label 'label' (text); time: when; numbers: a; in the order of 'when'"

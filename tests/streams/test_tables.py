@@ -7,7 +7,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.streams import csv_files, parquet_files, sorting, tables
 from prequential.streams.tables import TableStream
 from streams.battery import check_stream
@@ -110,7 +110,7 @@ def test_bad_rows_are_left_out_of_the_sorted_copy(tmp_path):
 
 def test_text_cannot_be_a_time(tmp_path):
     path = written(frame(), tmp_path / "t.parquet")
-    with pytest.raises(BadInput, match="time column 'city' has type string, expected numbers or dates"):
+    with pytest.raises(BadInput, match="row 1, time column 'city' is 'city 2', expected numbers or dates"):
         TableStream(path, time="city")
 
 
@@ -260,3 +260,71 @@ def test_an_index_that_pandas_wrote_is_no_label(tmp_path):
     stream = TableStream(tmp_path / "t.parquet")
     assert stream.feature_names == ["a"]
     assert stream.read(0, 3).y == ["y", "z", "x"]
+
+
+def test_a_line_says_how_the_columns_are_read(tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "when,price,shop,preis,on,at,up\n"
+        + '2024-01-01,1.5,a,"1,5",true,08:30,1\n' * 3
+        + 'x,2.5,b,"2,5",false,09:00,0\n'
+    )
+    stream = TableStream(tmp_path / "t.csv", kinds={"when": "time"}, on_bad_row="skip")
+    assert stream.describe() == (
+        "label 'up' (whole numbers); time: when; numbers: price; categories: shop; true/false: on; times of day: at; "
+        "hashed text that looks like decimal commas: preis (say decimal_point=','); "
+        "rows left out because they cannot be used: 1"
+    )
+    many = pa.table({**{f"n{i}": [1.0] for i in range(20)}, "t": [3], "day": ["31.1.2024"], "y": ["a"]})
+    assert TableStream(many, time="t", group="n0").describe() == (
+        "label 'y' (text); numbers: n1, n2, n3, n4, n5, n6, n7, n8, … (19); group: n0; "
+        "hashed text that looks like dates: day; in the order of 't'"
+    )
+    chosen = TableStream(many, kinds={"day": "category"}, features=["day"])
+    assert chosen.describe() == "label 'y' (text); categories: day"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_kinds_of_the_label(tmp_path, suffix):
+    path = written(frame(5), tmp_path / f"t{suffix}")
+    assert TableStream(path, label="user", kinds={"user": "category"}).read(0, 1).y == [str(frame(5)["user"][0])]
+    for kind in ("vector", "time", "clock", "flag", "group", "any"):
+        with pytest.raises(
+            BadSetting, match=f"'user' is the label and is to be read as '{kind}', expected category or"
+        ):
+            TableStream(path, label="user", kinds={"user": kind})
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("city", "vector"), ("row", "vector"), ("row", "clock"), ("flag", "vector"), ("flag", "time"),
+     ("at", "flag"), ("at", "number"), ("at", "vector")],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_kinds_that_do_not_fit_are_refused_at_once(tmp_path, suffix, column, kind):
+    rows = (
+        frame(9).append_column("flag", pa.array([True] * 9)).append_column("at", pa.array([0] * 9, pa.timestamp("s")))
+    )
+    path = written(rows, tmp_path / f"t{suffix}")
+    with pytest.raises(
+        BadSetting, match=rf"^column '{column}' has type .* and cannot be read as '{kind}', which takes"
+    ):
+        TableStream(path, label="label", kinds={column: kind})
+
+
+def test_text_that_is_no_time_of_day(tmp_path):
+    path = written(frame(9), tmp_path / "t.csv")
+    with pytest.raises(BadInput, match=r"^t.csv, row 1, column 'city' is 'city \d', expected a time of day$"):
+        TableStream(path, kinds={"city": "clock"}).read(0, 1)
+
+
+def test_one_feature_and_kinds_that_are_none():
+    assert TableStream(frame(5), features="row").feature_names == ["row"]
+    with pytest.raises(
+        BadSetting, match=r"^kinds is 'a', expected a kind for each column, such as \{'zip': 'category'\}$"
+    ):
+        TableStream(frame(5), kinds="a")
+
+
+def test_features_that_are_named_twice():
+    with pytest.raises(BadSetting, match=r"^features names column 'row' twice, expected different columns$"):
+        TableStream(frame(5), features=["row", "user", "row"])

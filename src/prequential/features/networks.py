@@ -293,9 +293,10 @@ def _check_weights(folder: Path, name: str) -> str:
     """SHA-256 of the weights; the hub's cache names a file after its own, with which it is compared."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
+        place = f"the folder {folder}" if Path(name).is_dir() else f"what was fetched of {name} to {folder}"
         raise BadInput(
-            f"{name} has no .safetensors weights in {folder}; expected config.json and model.safetensors there (pickled "
-            "weights are not read, as they could run code)"
+            f"{place} has no .safetensors weights in it; expected config.json and model.safetensors (pickled weights are "
+            "not read, as they could run code)"
         )
     total = hashlib.sha256()
     for path in files:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from prequential.errors import BadInput, BadSetting
 from prequential.features.extract import extract
 from prequential.features.networks import load_network
-from prequential.features.records import StreamRecords
+from prequential.features.records import as_records
 from prequential.learners.device import find_device
 from prequential.streams.cloc import ClocRecords
 from prequential.streams.open import open_stream, stream_options
@@ -20,17 +20,27 @@ from prequential.streams.stream import Stream
 
 
 def extract_features(
-    source: str, out: Path, *, network: str, images: Path | None, batch: int, dtype: str, device: str, console: Console
+    source: str,
+    out: Path,
+    *,
+    network: str,
+    images: Path | None,
+    columns: dict[str, str | None],
+    batch: int,
+    dtype: str,
+    device: str,
+    console: Console,
 ) -> None:
-    """Extracts what is missing of the features, and says what came out."""
+    """Extracts what is missing of the features, and says what came out; `columns` are the options label, time, image."""
     if batch < 1:
         raise BadSetting(f"batch ({batch}) must be at least 1")
     check_images_folder(source, images)
+    chosen = {name: column for name, column in columns.items() if column is not None}
     with console.status(f"loading {escape(network)}"):
         net = load_network(network, device=find_device(device))
-    found = open_images(source, net.size, images)
-    columns = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    found = open_images(source, net.size, images, chosen)
+    parts = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Progress(*parts, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
         def progress(done: int, total: int, skipped: int) -> None:
@@ -57,11 +67,18 @@ def check_images_folder(source: str, images: Path | None) -> None:
         raise BadInput(f"--images {images} is for cloc:METADATA; {source} says itself where its images are")
 
 
-def open_images(source: str, size: int, images: Path | None = None) -> Stream | ClocRecords:
+def open_images(
+    source: str, size: int, images: Path | None = None, columns: dict[str, str] | None = None
+) -> Stream | ClocRecords:
     """The images of a source, decoded at this size where they are files; arrays come in the size that they have."""
     place, options = stream_options(source)
     kind, _, metadata = place.partition(":")
+    chosen: dict[str, Any] = columns or {}
     if kind == "cloc":  # not as a stream, which would try all photos before the first is used
+        for name, column in chosen.items():
+            raise BadSetting(
+                f"--{name} {column} is for manifests and tables; the fields of {source} are known: class, time, user, path"
+            )
         given: dict[str, Any] = {"images": images, "size": size, **options}
         known = ("images", "size", "workers", "converted")
         for option in options:
@@ -69,10 +86,10 @@ def open_images(source: str, size: int, images: Path | None = None) -> Stream | 
                 raise BadSetting(f"{source}: features does not take {option}; it takes {', '.join(known)}")
         return ClocRecords(metadata, given.pop("images"), **given)
     try:
-        stream = open_stream(source, size=options.get("size", size))
+        stream = open_stream(source, size=options.get("size", size), **chosen)
     except BadSetting:  # it has no size to set; anything else that is wrong is said again now
-        stream = open_stream(source)
-    first = StreamRecords(stream).attempt(0, 1)[0]
+        stream = open_stream(source, **chosen)
+    first = as_records(stream).attempt(0, 1)[0]
     if len(first) and first.ndim == 2:
         hint = f" (images:{source} is the folder)" if Path(source).is_dir() else ""
         raise BadInput(f"{source} gives vectors of {first.shape[1]} numbers, expected images to take features of{hint}")

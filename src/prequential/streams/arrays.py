@@ -6,9 +6,10 @@ import hashlib
 import shutil
 import zipfile
 import zlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +31,10 @@ class ArrayStream(Stream):
     Parameters
     ----------
     x
-        The examples, (n, features) or (n, height, width[, channels]): an array, a memory map, or anything that can be
-        indexed by slices and arrays of integers.
+        The examples, (n, features) or (n, height, width[, channels]): an array, a memory map, a tensor, a data frame of
+        numbers, or anything with a shape and a dtype that can be indexed by slices and arrays of integers.
     y
-        Their n labels.
+        Their n labels: a list, an array, a tensor or a column of a data frame.
     time
         n numbers to order the examples by, where they are not in order already.
     group
@@ -60,7 +61,7 @@ class ArrayStream(Stream):
     def __init__(
         self,
         x: Any,
-        y: Sequence[Hashable] | np.ndarray,
+        y: Any,
         *,
         time: Any = None,
         group: Any = None,
@@ -71,29 +72,36 @@ class ArrayStream(Stream):
     ) -> None:
         if on_bad_row not in ("stop", "skip"):
             raise BadSetting(f"on_bad_row ({on_bad_row!r}) must be 'stop' or 'skip'")
-        if not hasattr(x, "shape"):
-            x = np.asarray(x)
+        x = _as_array(x, "x")
+        listed = isinstance(y, Sequence) and not hasattr(y, "dtype")
+        if hasattr(y, "to_list") and any(map(_is_none, y.to_list())):  # a column whose numbers would become floats
+            y, listed = [None if _is_none(label) else label for label in y.to_list()], True
+        y = y if listed else _as_array(y, "y")
         if len(x) != len(y):
             raise BadInput(f"x has {len(x)} examples and y has {len(y)} labels, expected as many of both")
         if len(x) == 0:
             raise BadInput("x has 0 examples, expected at least 1")
-        y = _column(y, "y", "label", len(x)) if isinstance(y, np.ndarray) else _as_objects(y)
+        y = _as_objects(y) if listed else _column(y, "y", "label", len(x))
         if x.dtype.kind not in "fiub" or not 2 <= len(x.shape) <= 4:
-            raise BadInput(f"x has shape {tuple(x.shape)} and type {x.dtype}, expected vectors or images of numbers")
+            remedy = "; TableStream reads data frames with text" if x.dtype.kind == "O" else ""
+            raise BadInput(
+                f"x has shape {tuple(x.shape)} and type {x.dtype}, expected vectors or images of numbers{remedy}"
+            )
         self.x, self.y = x, y
         self.classes = classes
         self.missing = (x.dtype.kind == "f" and len(x.shape) == 2) if missing is None else missing
         self.on_bad_row = on_bad_row
         self.skipped = 0
         self._index: np.ndarray | None = None  # which row each example is; None: the same
-        self._group = None if group is None else _column(np.asarray(group), "group", "name", len(x))
+        self._whole = False  # whether labels that are whole numbers are given as such, though they lie among floats
+        self._group = None if group is None else _column(_as_array(group, "group"), "group", "name", len(x))
         self._signs = Column(group_name, "group", pa.string(), GROUP_SIGNS)
         if group is not None and len(x.shape) != 2:
             raise BadInput(
                 f"x has shape {tuple(x.shape)}, and a group cannot become a feature beside an image; leave it out"
             )
         if time is not None:
-            self._sort(_column(np.asarray(time), "time", "number", len(x)))
+            self._sort(_column(_as_array(time, "time"), "time", "number", len(x)))
         if on_bad_row == "skip":
             self._skip()
         self._hash: str | None = None
@@ -118,6 +126,8 @@ class ArrayStream(Stream):
             for i, label in enumerate(y.tolist()):
                 if label is None or label != label:
                     raise BadInput(f"example {i}: the label is {label!r}, expected a label")
+        if self._whole and np.isfinite(y).all() and (y == np.floor(y)).all():
+            y = y.astype(np.int64)
         return Pool(self, lambda positions: self._take(positions)[0]), y
 
     def _read(self, start: int, stop: int) -> Chunk:
@@ -128,6 +138,8 @@ class ArrayStream(Stream):
         rows = positions if self._index is None else self._index[positions]
         x = np.array(self.x[rows])  # a copy: the caller may write into it
         y = self.y[rows].tolist()
+        if self._whole:  # label by label: what comes later cannot change what a label is
+            y = [int(label) if label.is_integer() else label for label in y]
         for i, what in self._bad(x, y).items():
             example = positions[i] if isinstance(positions, np.ndarray) else (first or 0) + i
             raise BadInput(f"example {example}: {what}")
@@ -206,26 +218,47 @@ def array_stream(
         return _npy_stream(path, label, features, time, group, classes, on_bad_row)
     arrays = load_npz(path)
 
-    def pick(name: str | None, candidates: Sequence[str], what: str) -> np.ndarray:
-        found = [given for given in ([name] if name else candidates) if given in arrays and _fits(arrays[given], what)]
-        if not found:
-            wanted = repr(name) if name else " or ".join(map(repr, candidates[:2]))
-            held = ", ".join(f"{key} {array.dtype} {array.shape}" for key, array in arrays.items())
-            raise BadInput(f"{path} has no array {wanted} for the {what}; it holds {held}")
-        return arrays[found[0]]
+    def pick(name: str | None, candidates: Sequence[str], what: str) -> str:
+        found = [given for given in ([name] if name else candidates) if given in arrays]
+        for given in found:
+            if _fits(arrays[given], what):
+                return given
+        if found:
+            array = arrays[found[0]]
+            raise BadInput(
+                f"{path}: array {found[0]!r} has shape {array.shape} and type {array.dtype}, expected "
+                f"{'numbers' if what == 'examples' else 'one value for each example'} for the {what}"
+            )
+        wanted = repr(name) if name else " or ".join(map(repr, candidates[:2]))
+        held = ", ".join(f"{key} {array.dtype} {array.shape}" for key, array in arrays.items())
+        raise BadInput(f"{path} has no array {wanted} for the {what}; it holds {held}")
 
     y = pick(label, Y_NAMES, "labels")
-    parts = [pick(name, (), "examples") for name in features] if features else [pick(None, X_NAMES, "examples")]
-    x = (parts[0] if parts[0].ndim > 1 else parts[0][:, None]) if len(parts) == 1 else SideBySide(parts, features or [])
-    return ArrayStream(
-        x,
-        y,
-        time=None if time is None else pick(time, (), "times"),
-        group=None if group is None else pick(group, (), "group"),
-        group_name=group or "group",
-        classes=classes,
-        on_bad_row=on_bad_row,
-    )
+    for use, names in (("a feature", features or []), ("the group", [group]), ("the time", [time])):
+        if y in names:  # x or the order would tell it
+            raise BadInput(f"{path}: array {y!r} is the label and cannot also be {use}")
+    chosen = features or [pick(None, [name for name in X_NAMES if name != y], "examples")]
+    parts = [arrays[pick(name, (), "examples")] for name in chosen]
+    with _naming(path):
+        x = (parts[0] if parts[0].ndim > 1 else parts[0][:, None]) if len(parts) == 1 else SideBySide(parts, chosen)
+        return ArrayStream(
+            x,
+            arrays[y],
+            time=None if time is None else arrays[pick(time, (), "times")],
+            group=None if group is None else arrays[pick(group, (), "group")],
+            group_name=group or "group",
+            classes=classes,
+            on_bad_row=on_bad_row,
+        )
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Sentences about arrays say from which file they are."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
 
 
 class SideBySide:
@@ -254,7 +287,12 @@ def load_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+            for info in members:
+                with archive.open(info) as member:
+                    _refuse_objects(member, f"{path}: array {info.filename[:-4]!r}")
             return {info.filename[:-4]: _member(path, archive, info) for info in members}
+    except BadInput:
+        raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path} is no NumPy file that can be read: {error}") from None
 
@@ -262,7 +300,11 @@ def load_npz(path: Path) -> dict[str, np.ndarray]:
 def load_npy(path: Path) -> np.ndarray:
     """The array of a .npy file, memory-mapped."""
     try:
+        with path.open("rb") as file:
+            _refuse_objects(file, str(path))
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except BadInput:
+        raise
     except (OSError, EOFError, ValueError) as error:
         raise BadInput(f"{path} is no NumPy file that can be read: {error}") from None
     return array
@@ -283,14 +325,26 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.n
     return load_npy(kept_file(f"unpacked-{file_hash(path)}-{info.CRC:08x}.npy", unpack))
 
 
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    return shape, fortran, dtype
+
+
+def _refuse_objects(file: IO[bytes], name: str) -> None:
+    if _header(file)[2].hasobject:
+        raise BadInput(
+            f"{name} holds Python objects, which are never unpickled; save numbers or text, such as array.astype(str)"
+        )
+
+
 def _mapped(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     """An array that lies in the archive as it is: mapped from there."""
     with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read_header(member)
+        shape, fortran, dtype = _header(member)
         header = member.tell()
-        if dtype.hasobject or 0 in shape or shape == ():
+        if 0 in shape or shape == ():
             member.seek(0)
             array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
             return array
@@ -313,26 +367,35 @@ def _npy_stream(
     if features:
         raise BadInput(f"{path} holds one array without names, so features cannot be chosen; use a .npz file")
     x = load_npy(path)
+    for use, other in (("the examples", path), ("the group", group), ("the time", time)):
+        if label is not None and other is not None and _same_file(label, other):  # x or the order would tell it
+            raise BadInput(f"{label} holds the labels and cannot also hold {use}")
+    whole = False
     if label is not None:
         y = load_npy(Path(label))
     elif x.ndim == 2 and x.shape[1] >= 2:
-        last = np.array(x[:, -1])
-        known = np.isfinite(last)
-        whole = np.where(known, last, 0).astype(np.int64)
-        x, y = x[:, :-1], whole if known.all() and np.array_equal(whole, last) else last
+        x, y = x[:, :-1], np.array(x[:, -1])
+        whole = y.dtype.kind == "f"
     else:
         raise BadInput(
             f"{path} has shape {x.shape}; give the labels' own .npy file as label, or put them in the last of 2 or more columns"
         )
-    return ArrayStream(
-        x,
-        y,
-        time=None if time is None else load_npy(Path(time)),
-        group=None if group is None else load_npy(Path(group)),
-        group_name="group" if group is None else Path(group).stem,
-        classes=classes,
-        on_bad_row=on_bad_row,
-    )
+    with _naming(path):
+        stream = ArrayStream(
+            x,
+            y,
+            time=None if time is None else load_npy(Path(time)),
+            group=None if group is None else load_npy(Path(group)),
+            group_name="group" if group is None else Path(group).stem,
+            classes=classes,
+            on_bad_row=on_bad_row,
+        )
+    stream._whole = whole
+    return stream
+
+
+def _same_file(one: str | Path, other: str | Path) -> bool:
+    return Path(one).exists() and Path(other).exists() and Path(one).samefile(other)
 
 
 def _fits(array: np.ndarray, what: str) -> bool:
@@ -346,6 +409,26 @@ def _column(array: np.ndarray, name: str, what: str, n: int) -> np.ndarray:
     if array.shape != (n,):
         raise BadInput(f"{name} has shape {array.shape}, expected ({n},), one {what} for each example")
     return array
+
+
+def _as_array(values: Any, name: str) -> Any:
+    """Tensors, data frames and lists as arrays; whatever else has a shape and a dtype stays as it is."""
+    if hasattr(values, "detach"):  # a tensor, wherever it lies; torch need not be imported here
+        values = values.detach().cpu()
+        return (values.float() if "bfloat16" in str(values.dtype) else values).numpy()
+    if hasattr(values, "to_numpy") or not (hasattr(values, "shape") and hasattr(values, "dtype")):
+        try:
+            values = np.asarray(values)
+        except ValueError as error:
+            raise BadInput(f"{name} cannot become an array: {error}") from None
+    if values.shape == ():
+        raise BadInput(f"{name} is {values!s:.60}, expected one for each example")
+    return values
+
+
+def _is_none(value: Any) -> bool:
+    """None, or pandas' NA, which cannot be compared with anything."""
+    return value is None or type(value).__name__ == "NAType"
 
 
 def _as_objects(y: Sequence[Hashable]) -> np.ndarray:

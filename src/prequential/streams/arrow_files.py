@@ -69,6 +69,10 @@ class ArrowTable(Table):
             return [self.path]
         folder = self.path
         if (parts := _json(folder / "dataset_dict.json").get("splits")) is not None:
+            if split is None and len(parts) > 1:
+                self.note = (
+                    f"of the splits {', '.join(parts)} only {'train' if 'train' in parts else parts[0]} (say split=…)"
+                )
             split = split or ("train" if "train" in parts else parts[0])
             if split not in parts:
                 raise BadInput(f"{folder} has no split {split!r}; its splits are {', '.join(parts)}")
@@ -92,6 +96,7 @@ class SortedCopy(Table):
     def __init__(self, original: Table, path: Path) -> None:
         self.original = original
         self.name, self.schema, self.paths = original.name, original.schema, original.paths
+        self.note, self.is_text = original.note, original.is_text
         self._batches = Batches(path)
         self.starts = np.cumsum([0, *self._batches.rows])
 

@@ -128,7 +128,12 @@ def _read_archive(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
                 parts.append(_read_part(name, opened.read()))
             return parts
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise BadInput(f"{path} is no archive of CIFAR-100: {error}") from None
+        # where no kind of archive fits, tarfile says so in a line for each
+        reason = "it is no tar archive" if "\n" in str(error) else str(error) or type(error).__name__
+        raise BadInput(
+            f"{path} is no archive of CIFAR-100 ({reason}); expected cifar-100-python.tar.gz, cifar-100-binary.tar.gz, the "
+            "folder one of them unpacks to, or a .npz file"
+        ) from None
 
 
 def _read_part(name: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,8 @@
 
 The official metadata comes in two forms, both taken as they are, and never unpickled in a way that could run code:
 
-* text, a line for each photo: `class,time,user,path`, or with the date as the second of five or more columns;
+* text without a header, a line for each photo, with commas: `class,time,user,path`, or of five or more fields with the
+  date before the time and the path last (class and time are whole numbers);
 * a folder with `train_labels.torchSave`, `train_time.torchSave`, `train_userID.torchSave`, `train_store_loc.torchSave`.
 
 A .npz file with the arrays `label`, `time`, `user`, `path` will do as well. On first use it is turned into arrays on

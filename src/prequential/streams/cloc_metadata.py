@@ -19,6 +19,7 @@ import numpy as np
 from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput
 from prequential.streams.cache import cache_folder
+from prequential.streams.cloc_lines import FIELDS, MOST_CLASSES, check_first_line, what_is_wrong
 
 FORMAT = "prequential-cloc-1"
 COLUMNS = {"label": "<i4", "time": "<i8", "user": "<i8", "begin": "<i8", "size": "<u2"}  # of the arrays on disk
@@ -44,8 +45,12 @@ def convert_metadata(source: str | Path, folder: str | Path) -> None:
     files = {name: (folder / name).open("wb") for name in (*COLUMNS, "paths")}
     try:
         for label, time, user, paths in parts:
-            if len(label) and label.min() < 0:
-                raise BadInput(f"{source}: row {int(label.argmin())} has class {label.min()}, expected 0 or more")
+            wrong = np.flatnonzero((label < 0) | (label > MOST_CLASSES))
+            if len(wrong):
+                raise BadInput(
+                    f"{source}, row {written + int(wrong[0]) + 1}: the class is {label[wrong[0]]}, expected a whole number in "
+                    f"0..{MOST_CLASSES}"
+                )
             texts = [path.strip().encode() for path in paths]
             sizes = np.array([len(text) for text in texts], np.int64)
             begins = files["paths"].tell() + np.cumsum(sizes) - sizes
@@ -76,12 +81,16 @@ def converted_metadata(metadata: Path, converted: str | Path | None) -> Path:
     """The folder with the arrays of this metadata, made if need be."""
     if (metadata / "index.json").exists():
         return metadata
+    if not metadata.exists():
+        raise BadInput(
+            f"{metadata} does not exist; expected CLOC's metadata: a text file with a line {FIELDS} for each photo, a .npz "
+            f"file with the arrays {', '.join(TORCH)}, or a folder with train_labels.torchSave and its like"
+        )
     files = _files(metadata)
     for file in files:
         if not file.is_file():
-            raise BadInput(
-                f"{file} does not exist; CLOC's metadata is a text file, a .npz file or a folder with {file.name}"
-            )
+            names = ", ".join(file.name for file in files)
+            raise BadInput(f"the folder {metadata} holds no {file.name}; expected CLOC's metadata in it: {names}")
     source = whole_hash(*files)
     folder = Path(converted) if converted else cache_folder() / f"cloc-{source[:16]}"
     if not (folder / "index.json").exists():
@@ -176,10 +185,7 @@ def _lines(source: Path) -> Iterator[tuple[np.ndarray, np.ndarray, Sequence[Any]
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
-    with source.open() as file:
-        count = len(file.readline().split(","))
-    if count < 4:
-        raise BadInput(f"{source} has {count} columns, expected at least 4: class, time, user, path")
+    count = check_first_line(source)
     time = 1 if count == 4 else 2  # the longer form has the date before the time
     types = {"f0": pa.int32(), f"f{time}": pa.int64(), f"f{time + 1}": pa.string(), f"f{count - 1}": pa.string()}
     try:
@@ -191,12 +197,13 @@ def _lines(source: Path) -> Iterator[tuple[np.ndarray, np.ndarray, Sequence[Any]
             ),
         )
         for batch in reader:
-            for column, kind in zip(batch.columns[:2], ("class", "time"), strict=True):
-                if column.null_count:
-                    raise BadInput(f"{source}: a row has no {kind}")
-            yield batch[0].to_numpy(), batch[1].to_numpy(), batch[2].to_pylist(), batch[3].to_pylist()
+            label = batch[0].to_numpy(zero_copy_only=False)
+            if batch[0].null_count or batch[1].null_count or (len(label) and label.min() < 0):
+                raise BadInput(what_is_wrong(source, count) or f"{source}: a photo has no class or no time")
+            yield label, batch[1].to_numpy(), batch[2].to_pylist(), batch[3].to_pylist()
     except pa.ArrowInvalid as error:
-        raise BadInput(f"{source} cannot be read: {error}") from None
+        told = str(error).splitlines()[0]
+        raise BadInput(what_is_wrong(source, count) or f"{source} cannot be read: {told}") from None
 
 
 def _slices(source: Path, columns: dict[str, Any]) -> Iterator[tuple[np.ndarray, np.ndarray, Any, Any]]:
@@ -207,7 +214,14 @@ def _slices(source: Path, columns: dict[str, Any]) -> Iterator[tuple[np.ndarray,
     for start in range(0, sizes["label"], ROWS):
         part = {name: column[start : start + ROWS] for name, column in columns.items()}
         users = part["user"].tolist() if hasattr(part["user"], "tolist") else part["user"]
-        yield np.asarray(part["label"], np.int64), np.asarray(part["time"], np.int64), users, list(part["path"])
+        yield _whole(source, part, "label"), _whole(source, part, "time"), users, list(part["path"])
+
+
+def _whole(source: Path, part: dict[str, Any], name: str) -> np.ndarray:
+    found = np.asarray(part[name])
+    if found.dtype.kind not in "iu" or found.ndim != 1:
+        raise BadInput(f"{source}: {name} holds {found.dtype} {found.shape}, expected a whole number for each photo")
+    return found.astype(np.int64)
 
 
 def _torch_file(folder: Path, name: str) -> Path:

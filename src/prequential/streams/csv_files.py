@@ -63,6 +63,9 @@ class CsvTable(Table):
         "," in files that write 3,14.
     encoding
         How text is written, such as latin-1; by default UTF-8, or UTF-16 where a file begins with its mark.
+    dates
+        How dates are written that are not ISO 8601, such as "%d.%m.%Y" or "%m/%d/%Y %H:%M" (as in strptime). Columns of
+        which nine in ten of the first values are so are dates.
 
     Examples
     --------
@@ -74,6 +77,8 @@ class CsvTable(Table):
     (2, [DataType(int64), DataType(string), DataType(int64)])
     """
 
+    is_text = True
+
     def __init__(
         self,
         path: str | Path,
@@ -83,12 +88,13 @@ class CsvTable(Table):
         quotes: bool = True,
         decimal_point: str = ".",
         encoding: str | None = None,
+        dates: str | None = None,
     ) -> None:
+        self._csv = CsvRows(str(path), delimiter, quotes, decimal_point, dates)
         self.path = Path(path)
         self.name = self.path.name
         self.paths = [self.path] if self.path.is_file() else _parts_of(self.path)
         self._parts = [_plain(part, encoding) for part in self.paths]
-        self._csv = CsvRows(str(self.path), delimiter or "", quotes, decimal_point)
         for part in self._parts:
             self._open(part, header)
         for part in self._parts:
@@ -112,7 +118,7 @@ class CsvTable(Table):
     def fingerprint(self) -> str:
         rows, hashes = self._csv, " ".join(part.hash for part in self._parts)
         encodings = {codecs.lookup(part.encoding).name for part in self._parts} - {"utf-8"}
-        other = f" {sorted(encodings)}" if encodings else ""
+        other = (f" {sorted(encodings)}" if encodings else "") + (f" {rows.dates!r}" if rows.dates else "")
         return f"csv {hashes} {rows.delimiter!r} {rows.names} {rows.quotes} {rows.decimal_point}{other}"
 
     def where(self, row: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.streams.encoding import NUMBER, Column, cast, is_number, shown
 
 MISSING = [*pacsv.ConvertOptions().null_values, "?"]
@@ -20,15 +21,29 @@ INTEGER = r"^[-+]?\d{1,19}$"
 EXACT = r"^\s*-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*$"
 FLAG = r"^\s*(?i:true|false)\s*$"
 DATE = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}(:?\d{2})?)?)?$"
+HOURS = re.compile("%[HIMSTRcXrs]")  # of a format of dates: whether it has a time of day
 MOSTLY = 0.9  # a column is numbers if so many of its first values are; the others are bad rows
 
 
 class CsvRows:
     """How pieces of a CSV are read; each piece holds whole rows."""
 
-    def __init__(self, name: str, delimiter: str, quotes: bool, decimal_point: str) -> None:
+    def __init__(
+        self, name: str, delimiter: str | None, quotes: bool, decimal_point: str, dates: str | None = None
+    ) -> None:
         self.name = name  # for messages
-        self.delimiter, self.quotes, self.decimal_point = delimiter, quotes, decimal_point
+        delimiter = "\t" if delimiter == r"\t" else delimiter
+        for option, mark in (("delimiter", delimiter), ("decimal_point", decimal_point)):
+            if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in '"\r\n'):
+                raise BadSetting(
+                    f"{option} ({mark!r}) must be one ASCII character, such as {';' if mark == delimiter else ','!r}"
+                )
+        if delimiter == decimal_point:
+            raise BadSetting(f"delimiter and decimal_point are both {delimiter!r}, expected different characters")
+        self.delimiter, self.quotes, self.decimal_point = delimiter or "", quotes, decimal_point
+        self.dates = dates  # how dates are written that are not ISO 8601
+        if dates is not None:
+            _check_dates(dates)
         self.names: list[str] = []  # of the columns
 
     def ends(self, data: bytes, last: bool) -> np.ndarray:
@@ -114,10 +129,14 @@ class CsvRows:
             values = rows.column(name)
             if name == label:
                 found = self._label_type(text, name)
-            elif pa.types.is_integer(values.type) and b"0x" in text.lower():
+            elif pa.types.is_integer(values.type) and (self.dates or b"0x" in text.lower()):
                 found = self._text_type(self._parse(text, [name], {name: pa.string()}, {}).column(name))
             elif pa.types.is_string(values.type) and values.null_count < len(values):
                 found = self._text_type(values)
+            elif pa.types.is_binary(values.type):  # some cell is not UTF-8, and need not decide for the others
+                texts = [value and value.decode(errors="replace") for value in values.to_pylist()]
+                found = self._text_type(pa.chunked_array([pa.array(texts, pa.string())]))
+                found = values.type if pa.types.is_string(found) else found
             else:
                 found = values.type
             fields.append((name, found))
@@ -128,6 +147,8 @@ class CsvRows:
         known = trimmed.filter(pc.invert(pc.is_in(trimmed, pa.array(MISSING))))
         if len(known) == 0:
             return pa.null()
+        if self.dates and 1 - self._written(known).null_count / len(known) >= MOSTLY:
+            return pa.timestamp("us") if HOURS.search(self.dates) else pa.date32()
         numbers = self._share(known, self._point(NUMBER))
         if numbers >= MOSTLY:  # whole ones, as they would be without the others, keep all digits where they are times
             return pa.int64() if self._share(known, INTEGER) == numbers else pa.float64()
@@ -144,6 +165,11 @@ class CsvRows:
                 if self._share(values, pattern) == 1:
                     return found
         return pa.string()
+
+    def _written(self, texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+        """Times that are written as `dates` says; all else is missing."""
+        times = pc.strptime(texts, format=self.dates, unit="us", error_is_null=True)
+        return times.cast(pa.int64()).cast(pa.timestamp("us"))  # a zone is taken in already
 
     def _point(self, pattern: str) -> str:
         return pattern.replace(r"\.", f"[{self.decimal_point}]")
@@ -174,9 +200,15 @@ class CsvRows:
                     wrong = found | wrong
             rows = pa.table(arrays, names=[column.name for column in columns])
         for i, column in enumerate(columns):
-            if column.kind == "label" and rows.column(i).null_count:
-                values, found = self._labels(column, rows.column(i).combine_chunks(), text)
-                rows, wrong = rows.set_column(i, column.name, values), found | wrong
+            if column.kind != "label":
+                continue
+            values, found = rows.column(i).combine_chunks(), {}
+            if values.null_count:
+                values, found = self._labels(column, values, text)
+            if pa.types.is_string(column.type):  # "1, a" has the label a, as a header "x, y" has the column y
+                values = pc.utf8_trim_whitespace(values)
+                values = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+            rows, wrong = rows.set_column(i, column.name, values), found | wrong
         if len(rows) + len(unread) != expected:
             raise BadInput(
                 f"{where}: found {len(rows) + len(unread)} rows, expected {expected}; are quotes or line ends mixed up?"
@@ -193,15 +225,32 @@ class CsvRows:
         """Cells as what the column is, one by one."""
         if pa.types.is_string(column.type):
             return cast(column, values, column.type)
+        if self.dates and (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+            return self._times(column, values)
         clean = values
         if self.decimal_point != "." and is_number(column.type):
             clean = pc.replace_substring(values, self.decimal_point.encode(), b".")
         found, bad = cast(column, clean, column.type)
+        return found, self._without_missing(values, bad)
+
+    def _times(self, column: Column, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+        """Cells as times: as the user says they are written, or ISO 8601."""
+        decoded = pa.array(
+            [value and value.decode(errors="replace").strip() for value in values.to_pylist()], pa.string()
+        )
+        written = self._written(decoded)
+        others, bad = cast(column, pc.if_else(written.is_valid(), pa.scalar(None, pa.string()), decoded), column.type)
+        bad = {i: f"{what} or as in {self.dates!r}" for i, what in self._without_missing(values, bad).items()}
+        if pa.types.is_timestamp(column.type):
+            written = written.cast(pa.int64())
+        return pc.coalesce(written.cast(column.type), others), bad
+
+    def _without_missing(self, values: pa.Array, bad: dict[int, str]) -> dict[int, str]:
         for place in list(bad):
             text = values[place].as_py().strip()
             if text.decode(errors="replace") in MISSING:  # with blanks around it
                 del bad[place]
-        return found, bad
+        return bad
 
     def _labels(self, column: Column, values: pa.Array, text: bytes) -> tuple[pa.Array, dict[int, str]]:
         """Labels where some seem to be missing: NA is one where labels are text, and is named where they are not."""
@@ -240,6 +289,7 @@ class CsvRows:
                 null_values=missing,
                 strings_can_be_null=True,
                 decimal_point=self.decimal_point,
+                timestamp_parsers=[self.dates, pacsv.ISO8601] if self.dates and types else None,
             ),
         )
 
@@ -255,3 +305,61 @@ class CsvRows:
             newlines_in_values=self.quotes,
             invalid_row_handler=wrong_length,
         )
+
+
+def _check_dates(dates: str) -> None:
+    day = datetime.datetime(2023, 11, 22, 13, 14, 15, tzinfo=datetime.UTC)
+    try:
+        text = day.strftime(dates)
+        # first without Arrow, which crashes on an empty format
+        good = datetime.datetime.strptime(text, dates).year == day.year
+        good = good and pc.strptime(text, format=dates, unit="us", error_is_null=True).is_valid
+    except (ValueError, TypeError, pa.ArrowException):
+        good = False
+    if not good:
+        raise BadSetting(f"dates ({dates!r}) must be a format that has a year, such as '%d.%m.%Y' or '%m/%d/%Y %H:%M'")
+
+
+# Text that is hashed, but looks as if something else was meant.
+
+THOUSANDS = r"^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$"
+COMMAS = r"^[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+$"
+PERCENT = r"^[-+]?\d+([.,]\d+)?\s*%$"
+DAY = re.compile(r"(\d{1,2})([./-])(\d{1,2})([./-])(\d{4}|\d{2})( \d{1,2}:\d{2}(:\d{2})?)?")
+
+
+def looks_like(values: pa.ChunkedArray) -> tuple[str, str]:
+    """What a column of text seems to hold, and what to say to have it read; both empty where it is just text.
+
+    >>> looks_like(pa.chunked_array([["3,14", "2,7"]]))
+    ('decimal commas', "say decimal_point=','")
+    >>> looks_like(pa.chunked_array([["31.1.2024", "1.2.2024"]]))
+    ('dates', "say dates='%d.%m.%Y'")
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return "", ""
+    texts = pc.utf8_trim_whitespace(values.drop_null())
+    if len(texts) == 0:
+        return "", ""
+    for pattern, what, remedy in (
+        (THOUSANDS, "numbers with commas between thousands", "write them without"),
+        (COMMAS, "decimal commas", "say decimal_point=','"),
+        (PERCENT, "percentages", "write them without %"),
+    ):
+        if pc.mean(pc.match_substring_regex(texts, pattern).cast(pa.float64())).as_py() >= MOSTLY:
+            return what, remedy
+    days = [match for match in map(DAY.fullmatch, texts.to_pylist()) if match]
+    if len(days) < MOSTLY * len(texts):
+        return "", ""
+    first = days[0]
+    year = "%Y" if len(first[5]) == 4 else "%y"
+    clock = "" if first[6] is None else " %H:%M:%S" if first[7] else " %H:%M"
+    day_first = f"'%d{first[2]}%m{first[4]}{year}{clock}'"
+    month_first = f"'%m{first[2]}%d{first[4]}{year}{clock}'"
+    if any(int(day[1]) > 12 for day in days) or first[2] == ".":
+        return "dates", f"say dates={day_first}"
+    if any(int(day[3]) > 12 for day in days):
+        return "dates", f"say dates={month_first}"
+    return "dates", f"say dates={day_first} or dates={month_first}"

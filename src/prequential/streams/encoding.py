@@ -38,6 +38,7 @@ KINDS = ("number", "flag", "time", "clock", "category", "group", "vector", "any"
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 ZONED = r":\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
 GROUP_SIGNS = 32
+CLOCK = r"^\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?$"
 DAY = 86_400_000_000  # microseconds
 TEXT = "UTF-8 text (or say the file's encoding, such as encoding='latin-1')"
 EXPECTED = {
@@ -49,7 +50,13 @@ EXPECTED = {
     "group": TEXT,
     "vector": "a list of numbers",
     "any": TEXT,
-    "label": "a label",
+}
+TAKES = {  # what can be read as a kind, where the user asks for it
+    "number": "numbers, durations, true/false or text",
+    "flag": "true/false, whole numbers, floats or text",
+    "time": "dates, numbers or text",
+    "clock": "times or text",
+    "vector": "lists of numbers",
 }
 
 
@@ -66,13 +73,11 @@ class Column:
 
     @property
     def expected(self) -> str:
-        if self.kind == "label" and pa.types.is_integer(self.type):
-            return "a label, here a whole number"
-        if self.kind == "label" and pa.types.is_boolean(self.type):
-            return "a label, here true or false"
-        if self.kind == "label" and pa.types.is_floating(self.type):
-            return "a label, here a number"
-        return EXPECTED[self.kind]
+        if self.kind != "label":
+            return EXPECTED[self.kind]
+        one = {"whole numbers": "a whole number", "true/false": "true or false", "numbers": "a number"}
+        said = one.get(said_type(self.type))
+        return f"a label, here {said}" if said else "a label"
 
     def __str__(self) -> str:
         """For fingerprints: must not change from one version of a library to the next."""
@@ -114,34 +119,40 @@ def feature_column(
 
 def reading_type(kind: str, found: pa.DataType) -> pa.DataType:
     """The Arrow type as which the text of a column of this kind is read."""
+    if pa.types.is_dictionary(found):
+        return reading_type(kind, found.value_type)
     match kind:
         case "number":
             return pa.float64()
         case "flag":
             return pa.bool_()
-        case "time" if pa.types.is_integer(found) or pa.types.is_floating(found):
+        case "time" if is_number(found):
             return pa.float64()
         case "time":
             return pa.timestamp("us", found.tz) if pa.types.is_timestamp(found) else pa.timestamp("us")
-        case "clock":
-            return found
+        case "clock":  # also 10:00:00.5, where the first rows have no fractions
+            return pa.timestamp("us", found.tz) if pa.types.is_timestamp(found) else pa.time64("us")
         case "vector":
             return found
     return pa.string()
 
 
-def label_column(name: str, found: pa.DataType) -> Column:
-    """The column of the labels, which stay as they are."""
-    kinds = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        pa.types.is_date,
-        pa.types.is_null,
-        _is_text,
-    )
+def label_column(name: str, found: pa.DataType, kind: str | None = None) -> Column:
+    """The column of the labels, which stay as they are, or are all text or numbers if the user says so."""
+    if kind is not None:
+        if kind not in ("category", "number"):
+            raise BadSetting(f"column {name!r} is the label and is to be read as {kind!r}, expected category or number")
+        if pa.types.is_duration(found) and kind == "number":
+            raise BadSetting(f"label column {name!r} has type {found} and can only be read as category")
+        kind_of(name, found, kind)
+        return Column(name, "label", reading_type(kind, found), 1)  # one that is cast
+    plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date, pa.types.is_null)
+    kinds = (*plain, _is_text)
     if not any(is_kind(found) for is_kind in kinds):
-        raise BadInput(f"label column {name!r} has type {found}, expected numbers, text, true/false or dates")
+        remedy = "" if pa.types.is_nested(found) else f"; kinds={{{name!r}: 'category'}} reads them as text"
+        raise BadInput(
+            f"label column {name!r} has type {found}, expected whole numbers, floats, text, true/false or days{remedy}"
+        )
     return Column(name, "label", pa.string() if pa.types.is_null(found) else found, 0)
 
 
@@ -180,16 +191,19 @@ def fill(column: Column, values: pa.Array, out: np.ndarray) -> dict[int, str]:
 
 def labels(column: Column, values: pa.Array) -> tuple[list[Hashable], dict[int, str]]:
     """The labels as Python values, and the rows where there is none."""
+    values, bad = cast(column, values, column.type) if column.width else (values, {})
     plain: list[Hashable] = values.to_pylist()
     missing = [i for i, label in enumerate(plain) if label is None or label != label]
-    return plain, {i: f"column {column.name!r} is empty, expected {column.expected}" for i in missing}
+    return plain, {i: f"column {column.name!r} is empty, expected {column.expected}" for i in missing} | bad
 
 
 def cast(column: Column, values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
     """The values as another type; those that cannot be are missing, and the sentence says what they are."""
     if values.type == wanted:
         return values, {}
-    if _is_text(values.type) and not pa.types.is_dictionary(values.type) and wanted != pa.string():
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if _is_text(values.type) and wanted != pa.string():
         with suppress(pa.ArrowInvalid):  # not UTF-8: found again below, cell by cell
             values = pc.utf8_trim_whitespace(values.cast(pa.string()))
     pieces = list(_cast_halves(values, wanted))
@@ -217,6 +231,14 @@ def _cast_halves(values: pa.Array, wanted: pa.DataType) -> Iterator[tuple[pa.Arr
 
 
 def _converted(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if _is_text(values.type) and pa.types.is_temporal(wanted) and not pa.types.is_string(values.type):
+        values = pc.utf8_trim_whitespace(values.cast(pa.string()))  # some of it is not UTF-8, and here it is found
+    if pa.types.is_time(wanted) and pa.types.is_string(values.type):
+        if not pc.all(pc.match_substring_regex(values, CLOCK), min_count=0).as_py():
+            raise pa.ArrowInvalid("no time of day")
+        full = pc.replace_substring_regex(values, r"^(\d):", r"0\1:")
+        on_a_day = pc.binary_join_element_wise("1970-01-01T", full, "")
+        return on_a_day.cast(pa.timestamp("us")).cast(wanted)
     if pa.types.is_timestamp(wanted) and pa.types.is_string(values.type):
         # with a zone or without, row by row: those without count as UTC
         zoned = pc.fill_null(pc.match_substring_regex(values, ZONED), False)
@@ -343,6 +365,10 @@ def kind_of(name: str, found: pa.DataType, kind: str | None = None) -> str:
     if kind is not None:
         if kind not in KINDS:
             raise BadSetting(f"column {name!r} is to be read as {kind!r}, expected one of {', '.join(KINDS)}")
+        if not _can_be(kind, found):
+            raise BadSetting(
+                f"column {name!r} has type {found} and cannot be read as {kind!r}, which takes {TAKES.get(kind, 'single values')}"
+            )
         return kind
     if pa.types.is_boolean(found):
         return "flag"
@@ -356,9 +382,29 @@ def kind_of(name: str, found: pa.DataType, kind: str | None = None) -> str:
         return "any"
     if _is_text(found):
         return "category"
-    if _is_list(found) and (pa.types.is_integer(found.value_type) or pa.types.is_floating(found.value_type)):
+    if _is_numbers(found):
         return "vector"
     raise BadInput(f"column {name!r} has type {found}, which cannot become features; choose others with features")
+
+
+def _can_be(kind: str, found: pa.DataType) -> bool:
+    """Whether `fill` can make features of this kind out of values of a type; text is looked at row by row."""
+    if pa.types.is_dictionary(found):
+        return _can_be(kind, found.value_type)
+    is_text = pa.types.is_null(found) or _is_text(found)
+    is_flag, is_time = pa.types.is_boolean(found), pa.types.is_timestamp(found)
+    match kind:
+        case "number":
+            return is_text or is_flag or is_number(found) or pa.types.is_duration(found)
+        case "flag":
+            return is_text or is_flag or (is_number(found) and not pa.types.is_decimal(found))
+        case "time":
+            return is_text or is_time or is_number(found) or pa.types.is_date(found)
+        case "clock":
+            return is_text or is_time or pa.types.is_time(found)
+        case "vector":
+            return _is_numbers(found)
+    return not pa.types.is_nested(found) and not isinstance(found, pa.BaseExtensionType)
 
 
 def _vector_length(name: str, sample: pa.ChunkedArray) -> int:
@@ -382,9 +428,20 @@ def _is_list(found: pa.DataType) -> bool:
     return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
 
 
+def _is_numbers(found: pa.DataType) -> bool:
+    return _is_list(found) and bool(pa.types.is_integer(found.value_type) or pa.types.is_floating(found.value_type))
+
+
 def is_number(found: pa.DataType) -> bool:
     """Whether a type is one of numbers."""
     return bool(pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found))
+
+
+def said_type(found: pa.DataType) -> str:
+    """What labels of a type are called."""
+    if pa.types.is_integer(found) or pa.types.is_floating(found):
+        return "whole numbers" if pa.types.is_integer(found) else "numbers"
+    return "true/false" if pa.types.is_boolean(found) else "days" if pa.types.is_date(found) else "text"
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

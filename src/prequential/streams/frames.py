@@ -75,13 +75,18 @@ def _what_is_wrong(frame: Any) -> str:
     for column in getattr(frame, "columns", []):
         first = None
         for row, value in enumerate(frame[column]):
-            if value is None or value != value:
+            if _is_missing(value):
                 continue
             if first is not None and type(value) is not type(first) and not _fit(value, first):
                 found, expected = type(value).__name__, type(first).__name__
                 return f", row {row + 1}, column {str(column)!r} is {shown(value)} ({found}), expected {expected} as before"
             first = value if first is None else first
     return ""
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, NaT, or pandas' NA, which refuses to say whether it is equal to itself."""
+    return value is None or type(value).__name__ == "NAType" or (not hasattr(value, "__len__") and value != value)
 
 
 def _fit(value: Any, first: Any) -> bool:

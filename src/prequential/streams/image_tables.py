@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator, Sequence
+import os
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +17,15 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.cache import file_stamp, kept_array
 from prequential.streams.encoding import Column, is_number, label_column, reading_type, whole
 from prequential.streams.encoding import labels as labels_of
-from prequential.streams.images import SUFFIXES, DecodedStream, ImageRows, files_hash, known_on_bad_row, known_order
+from prequential.streams.images import (
+    SUFFIXES,
+    DecodedStream,
+    ImageRows,
+    files_hash,
+    known_on_bad_row,
+    known_order,
+    shuffled,
+)
 from prequential.streams.sorting import look_at, time_keys
 from prequential.streams.tables import SAMPLE, Table, as_table, default_label, index_columns, suffixes_of
 
@@ -48,6 +57,9 @@ class ImageTableStream(DecodedStream):
         As in `ImageStream`.
     classes
         How many labels there can be, or which; the file may declare it.
+    kinds
+        How the labels are to be read where the first 4096 in the order of the stream mislead: {"label": "category"}
+        reads them as text.
     """
 
     def __init__(
@@ -63,10 +75,11 @@ class ImageTableStream(DecodedStream):
         seed: int = 0,
         grey: bool = False,
         classes: int | Sequence[Hashable] | None = None,
+        kinds: Mapping[str, str] | None = None,
         on_bad_row: str = "stop",
         workers: int | None = None,
     ) -> None:
-        rows, order = open_rows(source, image, label, time, group, order, on_bad_row)
+        rows, order = open_rows(source, image, label, time, group, order, seed, kinds, on_bad_row)
         super().__init__(
             rows,
             size=size,
@@ -86,6 +99,8 @@ def open_rows(
     time: str | None,
     group: str | None,
     order: str | None,
+    seed: int,
+    kinds: Mapping[str, str] | None,
     on_bad_row: str,
 ) -> tuple[TableRows, str]:
     """The rows of a table with images, and the order in which they come."""
@@ -101,18 +116,29 @@ def open_rows(
             f"{table.name} holds images, and the group ({group!r}) cannot become a feature beside an image; leave it out, "
             "or name columns with features to read the table without its images"
         )
-    return TableRows(table, image, label, time, on_bad_row, order == "listed"), order
+    first = shuffled(len(table), seed)[:SAMPLE] if order == "shuffled" else None
+    return TableRows(table, image, label, time, dict(kinds or {}), on_bad_row, first), order
 
 
 class TableRows(ImageRows):
-    """The rows of a table, one column of which holds images and one labels."""
+    """The rows of a table, one column of which holds images and one labels.
+
+    `first` are the first rows of the stream, where neither the table nor a time column orders it.
+    """
 
     def __init__(
-        self, table: Table, image: str | None, label: str | None, time: str | None, on_bad_row: str, listed: bool
+        self,
+        table: Table,
+        image: str | None,
+        label: str | None,
+        time: str | None,
+        kinds: dict[str, str],
+        on_bad_row: str,
+        first: np.ndarray | None,
     ) -> None:
         self.table, self.name, self.on_bad_row = table, table.name, on_bad_row
         names = table.schema.names
-        for name in (image, label, time):
+        for name in (image, label, time, *kinds):
             if name is not None and name not in names:
                 raise BadInput(f"{table.name} has no column {name!r}; its columns are {', '.join(names)}")
         image = image or image_column(table)
@@ -125,7 +151,7 @@ class TableRows(ImageRows):
         self._by_path = _is_text(found)
         if not (self._by_path or _is_bytes(found) or _is_struct(found)):
             raise BadInput(f"column {image!r} has type {found}, expected images: bytes, or paths as text")
-        if time is None and listed and self._by_path and "time" in names and image != "time" and label != "time":
+        if time is None and first is None and self._by_path and "time" in names and image != "time" and label != "time":
             time = "time"
         label = label or default_label(names, {image, time, *index_columns(table.schema)})
         for use, name in (("the image", image), ("the time", time)):
@@ -134,7 +160,13 @@ class TableRows(ImageRows):
         if time == image:
             raise BadInput(f"column {image!r} is the image and cannot also be the time")
         self._image = Column(image, "category" if self._by_path else "image", found, 0)
-        self._label = label_column(label, _label_type(table, label))
+        for name, kind in kinds.items():
+            if name != label:
+                raise BadSetting(
+                    f"kinds says how column {name!r} is to be read, expected only the label {label!r}: nothing else "
+                    "beside an image is read by its kind"
+                )
+            label_column(name, table.schema.field(name).type, kind)  # before the order is found, which can take long
         self.classes = table.declared_classes(label)
         place = getattr(table, "path", None)  # a data frame has none
         self._base = Path() if place is None else place if place.is_dir() else place.parent
@@ -146,6 +178,10 @@ class TableRows(ImageRows):
             name = f"image-order-{hashlib.sha256(text.encode()).hexdigest()[:32]}-{self.stamp()}"
             order = kept_array(name, self._in_time)
             self.order = None if len(order) == 1 and order[0] < 0 else order
+            first = None if self.order is None else np.asarray(self.order[:SAMPLE])
+        found = _label_type(table, label, first)  # now that it is known which rows come first
+        self._label = label_column(label, found, kinds.get(label))
+        self.folder = self._common_folder()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -204,6 +240,13 @@ class TableRows(ImageRows):
                 source = self._source(value)
                 if isinstance(source, Path):
                     yield source
+
+    def _common_folder(self) -> Path | None:
+        """The folder in which the first files are, where there are files, and it."""
+        sources, _, _ = self.take(np.arange(min(FIRST, len(self.table))))
+        folders = {str(source.parent.absolute()) for source in sources if isinstance(source, Path)}
+        common = Path(os.path.commonpath(folders)) if folders else None
+        return common if common and common.is_dir() else None
 
     def _source(self, value: Any) -> Path | bytes | None:
         """A cell as the image it holds or names."""
@@ -279,15 +322,20 @@ def table_in(folder: Path) -> bool:
     return bool(found & {".parquet", ".pq", ".arrow", ".feather", ".ipc"}) and not found & SUFFIXES
 
 
-def _label_type(table: Table, label: str) -> pa.DataType:
-    """The type of the labels; where the file does not say it, the first rows do."""
-    kept, count = [], 0
-    for piece, _, _ in table.each_kept([Column(label, "", None, 0)], []):
-        kept.append(piece)
-        count += len(piece)
-        if count >= SAMPLE:
+def _label_type(table: Table, label: str, first: np.ndarray | None) -> pa.DataType:
+    """The type of the labels; where the file does not say it, the first rows of the stream do."""
+    if type(table).types is Table.types:
+        return table.schema.field(label).type
+    wanted = np.sort(np.arange(min(SAMPLE, len(table))) if first is None else first)
+    kept, row = [], 0
+    for piece, _, bad in table.each_kept([Column(label, "", None, 0)], []):
+        inside = wanted[np.searchsorted(wanted, row) : np.searchsorted(wanted, row + len(piece))] - row
+        kept.append(piece.take(pa.array(np.setdiff1d(inside, list(bad)), pa.int64())))
+        row += len(piece)
+        if not len(wanted) or row > wanted[-1]:
             break
-    return table.types(pa.concat_tables(kept).slice(0, SAMPLE), label).field(label).type
+    sample = pa.concat_tables(kept)  # empty where all first rows have too few or too many fields
+    return (table.types(sample, label) if len(sample) else table.schema).field(label).type
 
 
 def _time_column(table: Table, name: str) -> Column:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import struct
 import os
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ class ImageRows(ABC):
     """Where the images of a stream are: rows that each have an image, as a file or as bytes, and a label."""
 
     name: str  # for messages
+    folder: Path | None = None  # where the files are, if they were there when the stream was opened
     order: np.ndarray | None = None  # the rows in the order of time; None: as they are
     classes: int | None = None
 
@@ -74,17 +76,16 @@ class DecodedStream(Stream):
     ) -> None:
         if len(rows) == 0:
             raise BadInput(f"{rows.name} holds no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
-        self.rows = rows
+        self.rows, self.images = rows, rows.folder
         self.classes = classes if classes is not None else rows.classes
         self.on_bad_row, self.grey = on_bad_row, grey
         self.decoder = Decoder(workers)
         self._index = rows.order  # which row each example is; None: the same
         self._order = order
         if order == "shuffled":
-            bits = np.random.Philox(key=np.array([seed, len(rows)], np.uint64)).random_raw(len(rows))
-            self._index = np.argsort(bits, kind="stable")
+            self._index = shuffled(len(rows), seed)
             self._order = f"shuffled {seed}"
-        self.size: tuple[int, int] = (size, size) if isinstance(size, int) else size or self._first_size()
+        self.size = known_size(size) or self._first_size()
         if on_bad_row == "skip":
             bad = kept_array(f"bad-images-{self.fingerprint()}-{rows.stamp()}", self._find_bad)
             if len(bad):
@@ -193,6 +194,9 @@ class ImageStream(DecodedStream):
         False gives (height, width, 3), True (height, width), both uint8.
     classes
         How many labels there can be, or which; a folder knows.
+    kinds
+        Of a manifest, how the labels are to be read where the first 4096 in the order of the stream mislead:
+        {"label": "category"} reads them as text.
     on_bad_row
         "stop" raises one sentence when an image that cannot be decoded is reached; "skip" leaves those out, for which
         all images are decoded once and the result is kept in the cache folder; `skipped` says how many there were.
@@ -213,6 +217,7 @@ class ImageStream(DecodedStream):
         seed: int = 0,
         grey: bool = False,
         classes: int | Sequence[Hashable] | None = None,
+        kinds: Mapping[str, str] | None = None,
         on_bad_row: str = "stop",
         workers: int | None = None,
     ) -> None:
@@ -223,7 +228,8 @@ class ImageStream(DecodedStream):
         if self.path.is_dir() and not table_in(self.path):
             order = known_order(order or "name", ("name", "path", "modified", "shuffled"))
             known_on_bad_row(on_bad_row)
-            for name, value in {"image": image, "label": label, "time": time, "group": group}.items():
+            chosen = {"image": image, "label": label, "time": time, "group": group, "kinds": kinds}
+            for name, value in chosen.items():
                 if value is not None:
                     raise BadSetting(
                         f"{self.path} is a folder of images, labelled by the names of its folders, so {name} ({value!r}) "
@@ -231,7 +237,7 @@ class ImageStream(DecodedStream):
                     )
             rows = _Folder(self.path, order)
         else:
-            rows, order = open_rows(self.path, image, label, time, group, order, on_bad_row)
+            rows, order = open_rows(self.path, image, label, time, group, order, seed, kinds, on_bad_row)
         super().__init__(
             rows,
             size=size,
@@ -356,7 +362,7 @@ def decode(source: Path | bytes, size: tuple[int, int] | None, grey: bool = Fals
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
             if size is not None:
                 image.draft(mode, size[::-1])  # JPEG can be decoded at half, a quarter or an eighth of its size
-            plain = image.convert(mode)
+            plain = _eight_bits(image).convert(mode)
         if size is not None and plain.size != size[::-1]:
             plain = ImageOps.fit(plain, size[::-1], Image.Resampling.BICUBIC)
         return np.asarray(plain)
@@ -364,8 +370,47 @@ def decode(source: Path | bytes, size: tuple[int, int] | None, grey: bool = Fals
         return "cannot identify image file"
     except OSError as error:
         return error.strerror or str(error) or type(error).__name__
-    except (ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    # what Pillow's plugins raise on damaged files, besides what it promises
+    except (
+        ValueError,
+        SyntaxError,
+        EOFError,
+        KeyError,
+        IndexError,
+        struct.error,
+        Image.DecompressionBombError,
+    ) as error:
         return str(error) or type(error).__name__
+
+
+def _eight_bits(image: Any) -> Any:
+    """A grey image of 16 bits as one of 8, which Pillow would cut off at 255; colours of 16 bits it scales itself."""
+    from PIL import Image
+
+    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+        kind = "floating-point" if image.mode == "F" else "32-bit"
+        raise ValueError(f"it holds {kind} numbers, whose range is not known; expected 8 or 16 bits for each channel")
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image
+
+
+def shuffled(count: int, seed: int) -> np.ndarray:
+    """The numbers 0..count-1 in an order that depends on the seed and the count alone."""
+    if not 0 <= seed < 2**64:
+        raise BadSetting(f"seed ({seed}) must be in 0..2**64-1")
+    bits = np.random.Philox(key=np.array([seed, count], np.uint64)).random_raw(count)
+    return np.argsort(bits, kind="stable")
+
+
+def known_size(size: int | Sequence[int] | None) -> tuple[int, int] | None:
+    """Height and width, of which one number may stand for both."""
+    if size is None:
+        return None
+    both = (size, size) if isinstance(size, int) else tuple(size)
+    if len(both) != 2 or min(both) < 1:
+        raise BadSetting(f"size ({size}) must be at least 1: one number, or two for height and width")
+    return both[0], both[1]
 
 
 def known_order(order: str, known: Sequence[str]) -> str:

@@ -21,12 +21,13 @@ NAMES = (
     "digits", "photos", "emnist", "cifar100", "split", "electricity", "covertype", "powersupply", "yfcc", "cloc", "features", "images",
 )  # fmt: skip
 OF_A_RUN = "examples"  # may stand among the options of a stream in a run, whose setting it is
+OF_CSV = ("delimiter", "header", "quotes", "decimal_point", "encoding", "dates")
 TEXT = {".csv", ".tsv", ".txt"}
 COLUMNAR = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
 
 def open_stream(
-    spec: str,
+    spec: str | Path,
     *,
     label: str | None = None,
     features: str | Sequence[str] | None = None,
@@ -52,7 +53,7 @@ def open_stream(
         For streams that are drawn at random; the others have no use for it.
     options
         The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes,
-        decimal_point, encoding (CSV); split (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways,
+        decimal_point, encoding, dates (CSV); split (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways,
         task_length, seed, download (split streams). An option that is None counts as not given.
 
     Examples
@@ -99,12 +100,18 @@ def _find(spec: str) -> tuple[Callable[..., Stream], list[str]]:
     return _named(name), [place] if place else []
 
 
-def stream_options(spec: str) -> tuple[str, dict[str, Any]]:
+def stream_options(spec: str | Path) -> tuple[str, dict[str, Any]]:
     """A name or a path, and the options written behind it in brackets.
 
     >>> stream_options("photos(length=2000000)")
     ('photos', {'length': 2000000})
     """
+    if isinstance(spec, Path):
+        spec = str(spec)
+    if not isinstance(spec, str):
+        raise BadInput(
+            f"the stream is a {type(spec).__name__}, expected a name or a path; TableStream takes data frames and ArrayStream arrays"
+        )
     if not spec.endswith(")") or "(" not in spec or Path(spec.partition(":")[2] or spec).exists():
         return spec, {}
     brackets = [i for i, character in enumerate(spec) if character == "("]
@@ -131,6 +138,7 @@ def table_stream(
     quotes: bool = True,
     decimal_point: str = ".",
     encoding: str | None = None,
+    dates: str | None = None,
     split: str | None = None,
     seed: int | None = None,
     **options: Any,
@@ -144,9 +152,19 @@ def table_stream(
     path = Path(path)
     table: Table
     if not suffixes_of(path) & COLUMNAR and suffixes_of(path) & TEXT:
+        if split is not None:
+            raise BadSetting(f"{path} is a CSV and has no splits, but split ({split!r}) was asked for")
         table = CsvTable(
-            path, delimiter=delimiter, header=header, quotes=quotes, decimal_point=decimal_point, encoding=encoding
+            path,
+            delimiter=delimiter,
+            header=header,
+            quotes=quotes,
+            decimal_point=decimal_point,
+            encoding=encoding,
+            dates=dates,
         )
+    elif (delimiter, header, quotes, decimal_point, encoding, dates) != (None, True, True, ".", None, None):
+        raise BadSetting(f"{path} is no CSV, so it does not take {', '.join(OF_CSV)}")
     elif split is not None:
         table = ArrowTable(path, split=split)
     else:
@@ -154,7 +172,7 @@ def table_stream(
     kind = ImageTableStream if image_column(table) and "features" not in options else TableStream
     if seed is not None and kind is ImageTableStream:  # rows have no use for it
         options["seed"] = seed
-    _check(str(path), kind, options)
+    _check(str(path), kind, options, OF_CSV if table.is_text else ("split",) if isinstance(table, ArrowTable) else ())
     stream: Stream = kind(table, **options)
     return stream
 
@@ -245,7 +263,7 @@ def _by_path(path: Path) -> Callable[..., Stream]:
     raise BadInput(f"{str(path)!r} cannot be read as a stream; expected {POSSIBLE}")
 
 
-def _check(spec: str, loader: Callable[..., Stream], options: dict[str, Any]) -> None:
+def _check(spec: str, loader: Callable[..., Stream], options: dict[str, Any], more: Sequence[str] = ()) -> None:
     """Options that this kind of stream does not have get a sentence, not a traceback."""
     known = inspect.signature(loader).parameters.values()
     # the first is the place; the others are options, also where they can be given without their name
@@ -253,6 +271,8 @@ def _check(spec: str, loader: Callable[..., Stream], options: dict[str, Any]) ->
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
         for option in options:
             if option not in names:
-                raise BadSetting(f"{spec} does not take {option}; it takes {', '.join(names) or 'no options'}")
+                raise BadSetting(
+                    f"{spec} does not take {option}; it takes {', '.join([*names, *more]) or 'no options'}"
+                )
     signature: Any = loader.__init__ if isinstance(loader, type) else loader  # type: ignore[misc]
     check_kinds(spec, options, typing.get_type_hints(signature))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +15,80 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prequential.errors import BadInput
-from prequential.streams.encoding import Column, whole
+from prequential.streams.cache import file_stamp, kept_file
+from prequential.streams.csv_rows import DATE
+from prequential.streams.encoding import NUMBER, Column, is_number, reading_type, shown, whole
 
 if TYPE_CHECKING:
     from prequential.streams.tables import Table
 
+SAMPLE = 4096  # rows from which types are decided; with more bad values, a column of whole numbers is none
 RUN_BYTES = 128 * 2**20  # how much is sorted in memory at once
 BATCH_ROWS = 4096  # rows read and written at once, at most
 BATCH_BYTES = 2**20  # and how much they should take
 KEY = "__key__"
 ROW = "__row__"  # which row of the table it was
+
+
+def time_column(table: Table, name: str) -> Column:
+    """A column to order by."""
+    found = table.schema.field(name).type
+    if is_number(found):
+        return Column(name, "number", found if pa.types.is_integer(found) else pa.float64(), 1)
+    if pa.types.is_timestamp(found) or pa.types.is_date(found):
+        return Column(name, "time", reading_type("time", found), 1)
+    if pa.types.is_time(found):
+        raise BadInput(f"time column {name!r} holds times of day without a day, expected numbers or dates")
+    if pa.types.is_null(found):
+        raise BadInput(f"time column {name!r} is empty in the first {SAMPLE} rows, expected numbers or dates")
+    column = Column(name, "category", pa.string(), 1)
+    at, example = 0, None
+    if table.is_text or pa.types.is_string(found) or pa.types.is_large_string(found):
+        for rows, _ in table.each([column]):
+            values = rows.column(name)
+            strange = pc.fill_null(pc.invert(pc.match_substring_regex(values, f"{NUMBER}|{DATE}")), False)
+            if (place := pc.index(strange, True).as_py()) >= 0:
+                at, example = at + place, values[place].as_py()
+                break
+            at += len(values)
+    if example is None:
+        raise BadInput(f"time column {name!r} has type {found}, expected numbers or dates")
+    remedy = "say how dates are written, such as dates='%d.%m.%Y'" if table.is_text else "convert the column to dates"
+    raise BadInput(
+        f"{table.where(at)}, time column {name!r} is {shown(example)}, expected numbers or dates (ISO 8601); {remedy}"
+    )
+
+
+def in_order(table: Table, time: Column, names: Sequence[str], on_bad_row: str) -> tuple[Table, Column]:
+    """The table in the order of time, and how the times are read."""
+    whole_numbers = pa.types.is_integer(time.type)
+    is_sorted, unread, complaint = look_at(table, time, most=SAMPLE if whole_numbers else np.inf)
+    if unread and whole_numbers:  # at first, and then perhaps others
+        floats = replace(time, type=pa.float64())
+        looked = look_at(table, floats)
+        if looked[1] < unread or unread > SAMPLE:
+            time, (is_sorted, unread, complaint) = floats, looked
+    if complaint and on_bad_row == "stop":
+        raise BadInput(complaint)
+    if not is_sorted:
+        wanted = [Column(name, "", None, 0) for name in dict.fromkeys([*names, time.name])]
+        table = table.sorted_by(time.name) or _sorted_copy(table, time, wanted, on_bad_row)
+    return table, time
+
+
+def _sorted_copy(table: Table, time: Column, columns: Sequence[Column], on_bad_row: str) -> Table:
+    from prequential.streams.arrow_files import SortedCopy
+
+    what = f"{table.fingerprint()} {time} {[column.name for column in columns]} {on_bad_row}"
+    name = f"sorted-{hashlib.sha256(what.encode()).hexdigest()[:32]}-{file_stamp(*table.paths)}.arrow"
+    try:
+        path = kept_file(name, lambda path: sort_rows(rows_with_times(table, time, columns), path))
+    except OSError as error:
+        raise BadInput(
+            f"{table.name} is not in the order of {time.name!r}, and a sorted copy cannot be written ({error}); "
+            "set PREQUENTIAL_CACHE to a folder that can be"
+        ) from None
+    return SortedCopy(table, path)
 
 
 def look_at(table: Table, time: Column, most: float = np.inf) -> tuple[bool, int, str]:

@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,16 @@ import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting
 from prequential.streams import sorting
-from prequential.streams.cache import file_stamp, kept_array, kept_file
+from prequential.streams.cache import file_stamp, kept_array
+from prequential.streams.csv_rows import looks_like
 from prequential.streams.encoding import (
     Column,
     feature_column,
     fill,
-    is_number,
     kind_of,
     label_column,
     labels,
-    reading_type,
+    said_type,
     whole,
 )  # fmt: skip
 from prequential.streams.stream import Chunk, Stream
@@ -40,6 +40,10 @@ KEEP_BYTES = 64 * 2**20  # how much of decoded blocks is kept: a few blocks for 
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 UNNAMED = re.compile(r"__index_level_\d+__$")  # what pandas calls an index without a name
 _keys = sorting.time_keys  # for tables of images
+SAID = {
+    "number": "numbers", "flag": "true/false", "time": "time", "clock": "times of day", "category": "categories",
+    "group": "group", "vector": "vectors", "any": "empty in the first rows",
+}  # fmt: skip
 LABEL_NAMES = ("label", "y", "target", "class")
 
 
@@ -50,6 +54,8 @@ class Table(ABC):
     schema: pa.Schema
     starts: np.ndarray  # (blocks + 1,) the row at which each block begins, and at the end the number of rows
     paths: Sequence[Path] = ()  # the files it is read from
+    is_text: bool = False  # whether the types of the columns are guessed from text, and options say how
+    note: str = ""  # what the user should know about what is read
 
     @abstractmethod
     def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
@@ -162,7 +168,7 @@ class TableStream(Stream):
         source: Any,
         *,
         label: str | None = None,
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
         time: str | None = None,
         group: str | None = None,
         classes: int | Sequence[Hashable] | None = None,
@@ -181,14 +187,22 @@ class TableStream(Stream):
         rows = len(self.table)
         if rows == 0:
             raise BadInput(f"{self.table.name} has no rows")
-        kinds = dict(kinds or {})
+        if kinds is not None and not isinstance(kinds, Mapping):
+            raise BadSetting(f"kinds is {kinds!r}, expected a kind for each column, such as {{'zip': 'category'}}")
+        # pandas may call columns 0, 1, …, which are '0', '1', … here
+        kinds = {str(name): kind for name, kind in (kinds or {}).items()}
+        label, time, group = (None if name is None else str(name) for name in (label, time, group))
+        features = [features] if isinstance(features, str) else features and [str(name) for name in features]
         names = _distinct(self.table)
         for name in [*kinds, *(features or []), *(name for name in (label, time, group) if name is not None)]:
             if name not in names:
                 raise BadInput(f"{self.table.name} has no column {name!r}; its columns are {', '.join(names)}")
+        for i, name in enumerate(features or []):
+            if name in (features or [])[:i]:
+                raise BadSetting(f"features names column {name!r} twice, expected different columns")
         index = index_columns(self.table.schema)
         label = label or default_label([name for name in names if name not in index], {time, group})
-        self._time = None if time is None else self._time_column(time)
+        self._time = None if time is None else sorting.time_column(self.table, time)
         if features is None:
             plain = {time} if self._time is None or self._time.kind == "number" else set()
             features = [name for name in names if name not in {label, group, *plain} and not UNNAMED.match(name)]
@@ -200,9 +214,12 @@ class TableStream(Stream):
         if group is not None:
             kinds[group] = "group"
             features = [*(name for name in features if name != group), group]
-        for name in {*features, *kinds}:  # before the rows are sorted, which can take long
+        for name in {*features, *kinds} - {label}:  # before the rows are sorted, which can take long
             kind_of(name, self.table.schema.field(name).type, kinds.get(name))
-        self._put_in_order([*features, label])
+        if label in kinds:
+            label_column(label, self.table.schema.field(label).type, kinds[label])
+        if self._time is not None:
+            self.table, self._time = sorting.in_order(self.table, self._time, [*features, label], on_bad_row)
         self._decide(features, label, kinds, buckets, missing_indicators)
         self.feature_names = [name for column in self._columns for name in column.features()]
         self.classes = classes if classes is not None else self.table.declared_classes(label)
@@ -228,6 +245,28 @@ class TableStream(Stream):
         if self._hash is None:
             self._hash = hashlib.sha256(f"{self.table.fingerprint()} {self._options}".encode()).hexdigest()[:32]
         return self._hash
+
+    def describe(self) -> str:
+        """How the columns are read, in one line, with hints where text that is hashed looks like something else.
+
+        >>> import pyarrow as pa
+        >>> TableStream(pa.table({"price": [1.5], "shop": ["a"], "share": ["5 %"], "up": [1]})).describe()
+        "label 'up' (whole numbers); numbers: price; categories: shop; hashed text that looks like percentages: share"
+        """
+        read: dict[str, list[str]] = {}
+        for column in self._columns:
+            looks, remedy = self._hints.get(column.name, ("", ""))
+            what = f"hashed text that looks like {looks}" if looks else SAID[column.kind]
+            read.setdefault(f"{what}\0{remedy if self.table.is_text else ''}", []).append(column.name)
+        parts = [f"label {self._label.name!r} ({said_type(self._label.type)})"]
+        for key in sorted(read, key=lambda key: key.startswith("hashed")):
+            (what, remedy), names = key.split("\0"), read[key]
+            shown = ", ".join(names) if len(names) <= 9 else f"{', '.join(names[:8])}, … ({len(names)})"
+            parts.append(f"{what}: {shown}{f' ({remedy})' if remedy else ''}")
+        parts += [f"in the order of {self._time.name!r}"] if self._time is not None else []
+        parts += [self.table.note] if self.table.note else []
+        parts += [f"rows left out because they cannot be used: {self.skipped}"] if self.skipped else []
+        return "; ".join(parts)
 
     def _read(self, start: int, stop: int) -> Chunk:
         x: list[np.ndarray] = []
@@ -310,8 +349,7 @@ class TableStream(Stream):
                 break
         kept = pa.concat_tables(pieces)
         schema = self.table.types(kept, label)
-        found, kind = schema.field(label).type, kinds.pop(label, None)
-        self._label = label_column(label, reading_type(kind, found) if kind else found)
+        self._label = label_column(label, schema.field(label).type, kinds.get(label))
         types = {name: schema.field(name).type for name in names}
         # a column that begins with whole numbers may go on with others
         asked = [
@@ -321,54 +359,14 @@ class TableStream(Stream):
         rows, bad = self.table.from_kept(kept, asked)
         sample = rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), list(bad)))) if bad else rows
         self._columns = []
+        self._hints: dict[str, tuple[str, str]] = {}  # what hashed text looks like, and what to say then
         for name in names:
             kind = kinds.get(name)
             if kind is None and self._time is not None and name == self._time.name:
                 kind = self._time.kind  # as it was read for the order
             self._columns.append(feature_column(name, sample.column(name), kind, buckets, indicators))
-
-    # The order of time.
-
-    def _time_column(self, name: str) -> Column:
-        found = self.table.schema.field(name).type
-        if is_number(found):
-            return Column(name, "number", found if pa.types.is_integer(found) else pa.float64(), 1)
-        if pa.types.is_timestamp(found) or pa.types.is_date(found):
-            return Column(name, "time", reading_type("time", found), 1)
-        what = f"is empty in the first {SAMPLE} rows" if pa.types.is_null(found) else f"has type {found}"
-        raise BadInput(f"time column {name!r} {what}, expected numbers or dates")
-
-    def _put_in_order(self, names: Sequence[str]) -> None:
-        if self._time is None:
-            return
-        whole_numbers = pa.types.is_integer(self._time.type)
-        is_sorted, unread, complaint = sorting.look_at(self.table, self._time, SAMPLE if whole_numbers else np.inf)
-        if unread and whole_numbers:  # at first, and then perhaps others
-            time = replace(self._time, type=pa.float64())
-            looked = sorting.look_at(self.table, time)
-            if looked[1] < unread or unread > SAMPLE:
-                self._time, (is_sorted, unread, complaint) = time, looked
-        if complaint and self.on_bad_row == "stop":
-            raise BadInput(complaint)
-        if not is_sorted:
-            wanted = [Column(name, "", None, 0) for name in dict.fromkeys([*names, self._time.name])]
-            self.table = self.table.sorted_by(self._time.name) or self._sorted_copy(self._time, wanted)
-
-    def _sorted_copy(self, time: Column, columns: Sequence[Column]) -> Table:
-        from prequential.streams.arrow_files import SortedCopy
-
-        what = f"{self.table.fingerprint()} {time} {[column.name for column in columns]} {self.on_bad_row}"
-        name = f"sorted-{hashlib.sha256(what.encode()).hexdigest()[:32]}-{file_stamp(*self.table.paths)}.arrow"
-        try:
-            path = kept_file(
-                name, lambda path: sorting.sort_rows(sorting.rows_with_times(self.table, time, columns), path)
-            )
-        except OSError as error:
-            raise BadInput(
-                f"{self.table.name} is not in the order of {time.name!r}, and a sorted copy cannot be written ({error}); "
-                "set PREQUENTIAL_CACHE to a folder that can be"
-            ) from None
-        return SortedCopy(self.table, path)
+            if self._columns[-1].kind == "category" and kind is None:
+                self._hints[name] = looks_like(sample.column(name))
 
 
 def as_table(source: Any) -> Table:
