@@ -13,6 +13,8 @@ from prequential.errors import BadSetting
 class Settings:
     """What the transformer learner is made of and how it learns."""
 
+    method: Literal["mixed", "paper", "copy"] = "mixed"
+    """What predicts: the transformer and the copy path, mixed by what each was worth (mixed), or one of them alone."""
     model: Literal["pi", "two-token"] = "pi"
     """How labels enter: added to keys and values (pi), or as tokens of their own (two-token)."""
     width: int = 128
@@ -79,6 +81,7 @@ class Settings:
             if not 0 <= getattr(self, name) < 1:
                 raise BadSetting(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
         for name, choices in (
+            ("method", ("mixed", "paper", "copy")),
             ("model", ("pi", "two-token")),
             ("updates", ("sequential", "joint")),
             ("positions", ("rotary", "none")),
@@ -92,6 +95,8 @@ class Settings:
             raise BadSetting(f"width ({self.width}) must be divisible by heads ({self.query_heads})")
         if self.positions == "rotary" and self.key_width % 2:
             raise BadSetting(f"width / heads ({self.key_width}) must be even for rotary positions")
+        if self.method == "copy" and not self.window_examples:
+            raise BadSetting(f"window ({self.window}) must hold at least 1 example where all there is is copied")
 
     @property
     def query_heads(self) -> int:

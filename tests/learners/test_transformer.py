@@ -57,8 +57,8 @@ def test_a_replay_stream_that_goes_back_has_an_empty_cache_and_the_others_do_not
     for start in range(0, 192, 16):
         chunk = stream.read(start, start + 16)
         learner.observe(chunk.x, chunk.y)
-        for cache, position in zip(learner._trainer.replay_caches, learner._trainer.readers.chunk, strict=True):
-            assert cache.filled == min(20, 16 * (position - 1))
+        for context, position in zip(learner._trainer.replay_contexts, learner._trainer.readers.chunk, strict=True):
+            assert context.tokens.filled == context.examples.filled == min(20, 16 * (position - 1))
             seen["back" if position == 1 else "on"] += 1
     assert seen["back"] > 30
     assert seen["on"] > 30
@@ -102,10 +102,10 @@ def test_frozen_parameters_stay_and_the_context_goes_on(updates):
     stream = digits(tasks=1, task_length=96)
     evaluate(stream, learner, stop=32)
     before = [parameter.clone() for parameter in learner.model.parameters()]
-    cached = learner._trainer.cache.past()[0].clone()
+    cached = learner._trainer.context.past().tokens[0].clone()
     evaluate(stream, learner, start=32)
     assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
-    assert not torch.equal(cached, learner._trainer.cache.past()[0])
+    assert not torch.equal(cached, learner._trainer.context.past().tokens[0])
 
 
 def test_joint_updates_learn_from_replayed_chunks_in_one_step():
@@ -114,7 +114,7 @@ def test_joint_updates_learn_from_replayed_chunks_in_one_step():
     a, b = evaluate(stream, alone), evaluate(stream, joint)
     assert alone._trainer.steps == joint._trainer.steps == 4
     assert a.log_loss != b.log_loss
-    weights = [dict(learner.model.named_parameters())["readout.weight"] for learner in (alone, joint)]
+    weights = [dict(learner.model.named_parameters())["heads.softmax.readout.weight"] for learner in (alone, joint)]
     assert not torch.equal(*weights)
 
 

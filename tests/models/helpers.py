@@ -20,7 +20,11 @@ def small(model: str, *, chunk: int, window: int, depth: int = 2, **changes: obj
     kind = PiTransformer if model == "pi" else TwoTokenTransformer
     made = kind(settings, features=FEATURES, classes=CLASSES)
     torch.manual_seed(1)
-    nn.init.normal_(made.readout.weight)
+    for name, parameter in made.named_parameters():
+        if name in ("heads.copy.sharpness", "heads.copy.slope"):
+            nn.init.zeros_(parameter)  # so that a label in the window cannot be too faint to be seen
+    if "softmax" in made.heads:
+        nn.init.normal_(made.heads["softmax"].readout.weight)
     return made
 
 
@@ -31,13 +35,18 @@ def example(length: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def run(model: Transformer, x: Tensor, y: Tensor, size: int) -> Tensor:
-    """Log-probabilities (T, classes) of a stream read in pieces of a size, through the cache."""
-    cache = model.new_cache()
+def run(model: Transformer, x: Tensor, y: Tensor, size: int, head: str = "softmax") -> Tensor:
+    """Log-probabilities (T, classes) by one head of a stream read in pieces of a size, through the context."""
+    context = model.new_context()
     out = []
     for start in range(0, x.shape[1], size):
-        past = cache.past()
-        log_p, new = model(x[:, start : start + size], y[:, start : start + size], past, [past[0].shape[2]])
-        cache.finish_chunk(new)
-        out.append(log_p[0])
+        outs, new = model(x[:, start : start + size], y[:, start : start + size], context.past())
+        context.finish_chunk(new)
+        out.append(log_p(model, outs, head)[0])
     return torch.cat(out)
+
+
+def log_p(model: Transformer, outs: list[Tensor], head: str) -> Tensor:
+    """The log-probabilities (..., classes) of one of the heads, all labels having been met."""
+    out = outs[list(model.heads).index(head)]
+    return model.heads[head].log_probabilities(out, None)  # type: ignore[operator]

@@ -9,22 +9,24 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from helpers import CLASSES, example, run, small
+from helpers import CLASSES, example, log_p, run, small
+
+from prequential.models.context import stacked
 
 MODELS = ["pi", "two-token"]
 T = 24
 
 
-def dependence(model: str, *, chunk: int, window: int, depth: int) -> torch.Tensor:
+def dependence(model: str, *, chunk: int, window: int, depth: int, head: str = "softmax") -> torch.Tensor:
     """Whether the prediction of t (row) changes with the label of j (column)."""
     network = small(model, chunk=chunk, window=window, depth=depth)
     x, y = example(T)
-    before = run(network, x, y, chunk)
+    before = run(network, x, y, chunk, head)
     table = torch.zeros(T, T, dtype=torch.bool)
     for j in range(T):
         other = y.clone()
         other[0, j] = (other[0, j] + 1) % CLASSES
-        table[:, j] = (run(network, x, other, chunk) != before).any(1)
+        table[:, j] = (run(network, x, other, chunk, head) != before).any(1)
     return table
 
 
@@ -41,26 +43,36 @@ def test_labels_reach_exactly_the_predictions_after_them_within_the_window(model
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_later_inputs_do_not_reach_a_prediction(model):
+@pytest.mark.parametrize(("chunk", "window"), [(6, 8), (8, 4), (1, 6), (24, 6), (5, 100)])
+def test_labels_are_copied_from_exactly_the_examples_of_the_window(model, chunk, window):
+    table = dependence(model, chunk=chunk, window=window, depth=2, head="copy")
+    t, j = torch.arange(T)[:, None], torch.arange(T)[None]
+    examples = window if model == "pi" else window // 2
+    assert torch.equal(table, (j < t) & (t - j <= examples))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("head", ["softmax", "copy"])
+def test_later_inputs_do_not_reach_a_prediction(model, head):
     network = small(model, chunk=6, window=8)
     x, y = example(T)
-    before = run(network, x, y, 6)
+    before = run(network, x, y, 6, head)
     for j in range(T):
         other = x.clone()
         other[0, j] += 1
-        changed = (run(network, other, y, 6) != before).any(1)
+        changed = (run(network, other, y, 6, head) != before).any(1)
         assert not changed[:j].any()
-        assert changed[j]
+        assert changed[j] or (head == "copy" and j == 0)  # there is nothing to copy from
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("window", [2, 8, 100])
 @pytest.mark.parametrize("size", [1, 3, 8, 20])
-@pytest.mark.parametrize("positions", ["rotary", "none"])
-def test_chunks_with_a_cache_equal_one_long_pass(model, window, size, positions):
+@pytest.mark.parametrize(("positions", "head"), [("rotary", "softmax"), ("none", "softmax"), ("none", "copy")])
+def test_chunks_with_a_cache_equal_one_long_pass(model, window, size, positions, head):
     x, y = example(T)
-    whole = run(small(model, chunk=T, window=window, positions=positions), x, y, T)
-    pieces = run(small(model, chunk=size, window=window, positions=positions), x, y, size)
+    whole = run(small(model, chunk=T, window=window, positions=positions), x, y, T, head)
+    pieces = run(small(model, chunk=size, window=window, positions=positions), x, y, size, head)
     torch.testing.assert_close(pieces, whole, atol=1e-5, rtol=1e-5)
 
 
@@ -101,10 +113,10 @@ def test_positions_tell_the_order_of_the_past_apart(model):
 def test_permuting_labels_with_their_tables_permutes_the_predictions(model):
     network = small(model, chunk=6, window=8)
     x, y = example(T)
-    before = run(network, x, y, 6)
+    before, copied = run(network, x, y, 6), run(network, x, y, 6, "copy")
     order = torch.tensor([2, 0, 4, 1, 3])  # label k becomes order[k]
     with torch.no_grad():
-        tables = [network.readout.weight, network.readout.bias]
+        tables = list(network.heads["softmax"].readout.parameters())
         if model == "pi":
             tables += [t.weight for b in network.blocks for t in (b.key_labels, b.value_labels)]
         else:
@@ -113,35 +125,41 @@ def test_permuting_labels_with_their_tables_permutes_the_predictions(model):
             table[order] = table.clone()
     after = run(network, x, order[y], 6)
     torch.testing.assert_close(after[:, order], before, atol=1e-5, rtol=1e-5)
+    after = run(network, x, order[y], 6, "copy")  # which has no tables: the labels are all it knows of labels
+    torch.testing.assert_close(after[:, order], copied, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_predicting_many_equals_predicting_each_as_the_next(model):
+@pytest.mark.parametrize("head", ["softmax", "copy"])
+def test_predicting_many_equals_predicting_each_as_the_next(model, head):
     network = small(model, chunk=6, window=8)
     x, y = example(T)
-    whole = run(network, x, y, 6)
-    cache = network.new_cache()
+    whole = run(network, x, y, 6, head)
+    context = network.new_context()
     with torch.no_grad():
-        _, new = network(x[:, :6], y[:, :6], cache.past(), [0])
-        cache.finish_chunk(new)
-        predicted = network.predict(torch.stack([x[0, 6], x[0, 9]]), cache.recent())
+        _, new = network(x[:, :6], y[:, :6], context.past())
+        context.finish_chunk(new)
+        predicted = log_p(network, network.predict(torch.stack([x[0, 6], x[0, 9]]), context.recent()), head)
     torch.testing.assert_close(predicted[0], whole[6], atol=1e-5, rtol=1e-5)
-    alone = run(network, torch.cat([x[:, :6], x[:, 9:10]], 1), y[:, :7], 6)
+    alone = run(network, torch.cat([x[:, :6], x[:, 9:10]], 1), y[:, :7], 6, head)
     torch.testing.assert_close(predicted[1], alone[6], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_batch_of_streams_with_pasts_of_unequal_length_equals_each_alone(model):
+@pytest.mark.parametrize("head", ["softmax", "copy"])
+def test_a_batch_of_streams_with_pasts_of_unequal_length_equals_each_alone(model, head):
     network = small(model, chunk=6, window=8)
     x, y = example(T)
-    whole = run(network, x, y, 6)
-    caches = [network.new_cache(), network.new_cache()]
+    whole = run(network, x, y, 6, head)
+    contexts = [network.new_context(), network.new_context()]
     with torch.no_grad():
-        _, new = network(x[:, :6], y[:, :6], caches[0].past(), [0])
-        caches[0].finish_chunk(new)
-        k, v = caches[0].past()
-        past = (torch.cat([k, torch.randn_like(k)], 1), torch.cat([v, torch.randn_like(v)], 1))
+        _, new = network(x[:, :6], y[:, :6], contexts[0].past())
+        contexts[0].finish_chunk(new)
+        past = stacked(contexts)
+        for part in (*past.tokens, past.examples[0]):
+            part[:, 1] = 100.0  # the second has an empty context: what lies there is hidden
         both = (torch.cat([x[:, 6:12], x[:, :6]]), torch.cat([y[:, 6:12], y[:, :6]]))
-        log_p, _ = network(*both, past, [k.shape[2], 0])  # the second has an empty cache: what lies there is hidden
-    torch.testing.assert_close(log_p[0], whole[6:12], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(log_p[1], whole[:6], atol=1e-5, rtol=1e-5)
+        outs, _ = network(*both, past)
+    predicted = log_p(network, outs, head)
+    torch.testing.assert_close(predicted[0], whole[6:12], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(predicted[1], whole[:6], atol=1e-5, rtol=1e-5)

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from prequential.errors import BadCheckpoint
+from prequential.learners.mixing import Mixer
 from prequential.learners.optimiser import Optimiser
 from prequential.learners.replay import ReplayReaders
-from prequential.models.blocks import KVCache, Past
+from prequential.models.context import Context, Seen, stacked
 from prequential.models.extractors import make_extractor, seed_dropout
 from prequential.models.pi import PiTransformer
 from prequential.models.two_token import TwoTokenTransformer
@@ -22,10 +23,11 @@ from prequential.settings import Settings
 
 # inputs (n, ...), the output units of their labels (n,), and how many labels had been met before each of them (n,)
 Examples = tuple[np.ndarray, np.ndarray, np.ndarray]
+Report = tuple[list[Tensor], Seen]  # each head's log-probabilities (n, classes), and what is to be kept of the examples
 
 
 class Trainer:
-    """The network, its optimiser, and a cache for each stream.
+    """The network, its optimiser, a context for each stream, and the weights by which the heads are mixed.
 
     Parameters
     ----------
@@ -66,31 +68,33 @@ class Trainer:
             self.model = kind(settings, features=features, classes=classes, extractor=network).to(device)
         self.steps = 0  # gradient steps taken
         self.readers = ReplayReaders(settings.streams - 1, seed=settings.seed)
-        self.cache = self.model.new_cache()
-        self.replay_caches = [self.model.new_cache() for _ in range(settings.streams - 1)]
+        self.context = self.model.new_context()
+        self.replay_contexts = [self.model.new_context() for _ in range(settings.streams - 1)]
+        self.mixer = Mixer(len(self.model.heads))
         self._dropout = network is not None and bool(network.dropout)
         self._optimiser = Optimiser(self.model, settings)
 
     def predict(self, x: np.ndarray, known: int) -> np.ndarray:
         """Log-probabilities (n, classes) of n inputs, each as the next one after all that is in the context."""
         self.model.eval()
-        past = self.cache.recent()
+        past = self.context.recent()
         with torch.no_grad(), self._precision():
             # the past is repeated for every example, so many are done a few at a time
             parts = [self.model.predict(self._tensor(x[i : i + 64]), past) for i in range(0, len(x), 64)]
-            return self._shared(torch.cat(parts), np.full(len(x), known)).cpu().numpy()
+            outs = [torch.cat(of_head) for of_head in zip(*parts, strict=True)]
+            return self.mixer.predict(_numbers(self._log_p(outs, np.full(len(x), known))))
 
     def extend_context(self, examples: Examples) -> np.ndarray:
         """Puts labelled examples of an unfinished chunk in the context; their log-probabilities (n, classes)."""
-        log_p, new = self._report(self.cache.recent(), examples)
-        self.cache.append(new)
-        return log_p.cpu().numpy()
+        log_p, new = self._report(self.context.recent(), examples)
+        self.context.append(new)
+        return self.mixer.extend(_numbers(log_p), examples[1])
 
     def score(self, examples: Examples) -> np.ndarray:
         """A pass over a whole chunk without a step, for parameters that are frozen; its log-probabilities."""
-        log_p, new = self._report(self.cache.past(), examples)
-        self.cache.finish_chunk(new)
-        return log_p.cpu().numpy()
+        log_p, new = self._report(self.context.past(), examples)
+        self.context.finish_chunk(new)
+        return self.mixer.finish_chunk(_numbers(log_p), examples[1])
 
     def turn(self, chunk: Examples, replay: Callable[[int], Examples], *, position: int, following: int) -> np.ndarray:
         """One turn: the chunk's log-probabilities from before any step on it, then a step in every stream.
@@ -103,75 +107,78 @@ class Trainer:
             past_chunks = [replay(reader) if turn > 1 else chunk for reader in range(len(self.readers))]
             log_p = self._joint_step([chunk, *past_chunks], position)
         else:
-            log_p = self._step(self.cache, chunk, position, reported=True)
-            for reader, cache in enumerate(self.replay_caches):
-                self._step(cache, replay(reader) if turn > 1 else chunk, position, reported=False)
-        for reader, cache in enumerate(self.replay_caches):
+            log_p = self._step(self.context, chunk, position, reported=True)
+            for reader, context in enumerate(self.replay_contexts):
+                self._step(context, replay(reader) if turn > 1 else chunk, position, reported=False)
+        for reader, context in enumerate(self.replay_contexts):
             if self.readers.advance(reader, turn, following):
-                cache.clear()
-        return log_p.cpu().numpy()
+                context.clear()
+        return self.mixer.finish_chunk(_numbers(log_p), chunk[1])
 
-    def _step(self, cache: KVCache, examples: Examples, position: int, *, reported: bool) -> Tensor:
+    def _step(self, context: Context, examples: Examples, position: int, *, reported: bool) -> list[Tensor]:
         """A pass over a chunk of one stream and a gradient step; the log-probabilities from before the step."""
         x, y = self._tensors(examples)
-        past = cache.past()
+        past = context.past()
         # what is reported comes from a pass without dropout, so with dropout the chunk takes two
         report = self._report(past, examples) if reported and self._dropout else None
         self._begin_step()
         with self._precision():
-            raw, new = self.model(x[None], y[None], past, [past[0].shape[2]])
-        log_p = self._shared(raw[0], examples[2])
-        F.nll_loss(log_p, y).backward()  # type: ignore[no-untyped-call]
+            outs, new = self.model(x[None], y[None], past)
+        log_p = self._log_p([out[0] for out in outs], examples[2])
+        self._loss(log_p, y).backward()  # type: ignore[no-untyped-call]
         self._end_step(position)
-        report = report or (log_p.detach(), new)
-        cache.finish_chunk(report[1])
+        report = report or ([of_head.detach() for of_head in log_p], new)
+        context.finish_chunk(report[1])
         return report[0]
 
-    def _joint_step(self, chunks: list[Examples], position: int) -> Tensor:
+    def _joint_step(self, chunks: list[Examples], position: int) -> list[Tensor]:
         """One step on the chunks of all streams as a batch; the reported stream's log-probabilities."""
-        caches = [self.cache, *self.replay_caches]
+        contexts = [self.context, *self.replay_contexts]
         tensors = [self._tensors(chunk) for chunk in chunks]
-        report = self._report(self.cache.past(), chunks[0]) if self._dropout else None
+        report = self._report(self.context.past(), chunks[0]) if self._dropout else None
         self._begin_step()
         # a last chunk that is short cannot share a batch with the others; the gradients are added up either way
         for length in sorted({len(y) for _, y in tensors}):
             members = [i for i, (_, y) in enumerate(tensors) if len(y) == length]
-            past, filled = _stacked([caches[i] for i in members])
             x, y = (torch.stack([tensors[i][part] for i in members]) for part in (0, 1))
             with self._precision():
-                raw, (k, v) = self.model(x, y, past, filled)
-            log_p = torch.stack([self._shared(raw[row], chunks[i][2]) for row, i in enumerate(members)])
-            loss = F.nll_loss(log_p.flatten(0, 1), y.flatten())
+                outs, new = self.model(x, y, stacked([contexts[i] for i in members]))
+            rows = [self._log_p([out[row] for out in outs], chunks[i][2]) for row, i in enumerate(members)]
+            loss = self._loss([torch.cat(of_head) for of_head in zip(*rows, strict=True)], y.flatten())
             (loss * (len(members) / len(chunks))).backward()  # type: ignore[no-untyped-call]
             for row, i in enumerate(members):
-                new = (k[:, row : row + 1], v[:, row : row + 1])
                 if i == 0:
-                    report = report or (log_p[row].detach(), new)
+                    report = report or ([of_head.detach() for of_head in rows[row]], new.stream(row))
                 else:
-                    caches[i].finish_chunk(new)
+                    contexts[i].finish_chunk(new.stream(row))
         self._end_step(position)
         assert report is not None
-        self.cache.finish_chunk(report[1])
+        self.context.finish_chunk(report[1])
         return report[0]
 
-    def _report(self, past: Past, examples: Examples) -> tuple[Tensor, Past]:
+    def _loss(self, log_p: list[Tensor], y: Tensor) -> Tensor:
+        """Every head's own loss; the loss of their mixture would let a head rest on what another one can do."""
+        losses = [F.nll_loss(of_head, y) for of_head in log_p]
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def _report(self, past: Seen, examples: Examples) -> Report:
         x, y = self._tensors(examples)
         self.model.eval()
         with torch.no_grad(), self._precision():
-            log_p, new = self.model(x[None], y[None], past, [past[0].shape[2]])
-            return self._shared(log_p[0], examples[2]), new
+            outs, new = self.model(x[None], y[None], past)
+            return self._log_p([out[0] for out in outs], examples[2]), new
 
-    def _shared(self, log_p: Tensor, known: np.ndarray) -> Tensor:
-        """Log-probabilities (n, classes) in which the labels not met yet together start with the weight of one.
+    def _log_p(self, outs: list[Tensor], known: np.ndarray) -> list[Tensor]:
+        """Each head's log-probabilities (n, classes), in which labels not met yet together start with the weight of one.
 
         Each with a weight of its own, they would outweigh the few that were met wherever the capacity is generous.
         """
-        classes = log_p.shape[1]
-        if known[0] >= classes:
-            return log_p
-        unmet = np.arange(classes) >= known[:, None]
-        share = np.where(unmet, -np.log(np.maximum(classes - known, 1))[:, None], 0.0).astype(np.float32)
-        return torch.log_softmax(log_p + torch.from_numpy(share).to(self.device), -1)
+        share, classes = None, outs[0].shape[1]
+        if known[0] < classes:
+            unmet = np.arange(classes) >= known[:, None]
+            weight = np.where(unmet, -np.log(np.maximum(classes - known, 1))[:, None], 0.0).astype(np.float32)
+            share = torch.from_numpy(weight).to(self.device)
+        return [head.log_probabilities(out, share) for head, out in zip(self.model.all_heads, outs, strict=True)]
 
     def _begin_step(self) -> None:
         self.model.train()
@@ -197,8 +204,9 @@ class Trainer:
         return {
             "parameters": {name: value.detach().clone() for name, value in self.model.named_parameters()},
             "optimiser": self._optimiser.state(),
-            "cache": self.cache.state(),
-            "replay_caches": [cache.state() for cache in self.replay_caches],
+            "context": self.context.state(),
+            "replay_contexts": [context.state() for context in self.replay_contexts],
+            "mixer": self.mixer.state(),
             "readers": self.readers.state(),
             "steps": self.steps,
         }
@@ -212,17 +220,13 @@ class Trainer:
                 )
             parameter.data.copy_(saved)
         self._optimiser.load_state(state["optimiser"])
-        self.cache.load_state(state["cache"])
-        for cache, saved in zip(self.replay_caches, state["replay_caches"], strict=True):
-            cache.load_state(saved)
+        self.context.load_state(state["context"])
+        for context, saved in zip(self.replay_contexts, state["replay_contexts"], strict=True):
+            context.load_state(saved)
+        self.mixer.load_state(state["mixer"])
         self.readers.load_state(state["readers"])
         self.steps = int(state["steps"])
 
 
-def _stacked(caches: list[KVCache]) -> tuple[Past, list[int]]:
-    """The pasts of several streams as a batch, aligned at their ends, and how much of each counts."""
-    pasts = [cache.past() for cache in caches]
-    filled = [past[0].shape[2] for past in pasts]
-    longest = max(filled)
-    k, v = ([F.pad(past[i], (0, 0, longest - past[i].shape[2], 0)) for past in pasts] for i in (0, 1))
-    return (torch.cat(k, 1), torch.cat(v, 1)), filled
+def _numbers(log_p: list[Tensor]) -> np.ndarray:
+    return np.stack([of_head.cpu().numpy() for of_head in log_p])  # (M, n, classes)

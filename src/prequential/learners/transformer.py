@@ -30,6 +30,9 @@ class Learner(OnlineLearner):
     examples, each with the keys and values that one pass over the whole chunk gives: the state at a chunk border
     depends on the examples alone. In between, each example learnt is in the context of the next prediction.
 
+    By default its prediction is mixed from three: the transformer's, and the labels of those recent examples that are
+    most like this one, by their inputs and by what the blocks make of them. `method="paper"` leaves the first alone.
+
     Parameters
     ----------
     classes

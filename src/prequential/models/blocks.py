@@ -110,6 +110,16 @@ def rotary_table(length: int, key_width: int) -> Tensor:
     return torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
 
 
+def hide_filler(bias: Tensor, past: int, filled: list[int]) -> Tensor:
+    """A bias (1, T, ...) with the filler before the pasts of streams that have less than P out of sight, (B, T, ...)."""
+    if all(count == past for count in filled):
+        return bias
+    hidden = torch.zeros(len(filled), 1, bias.shape[2], device=bias.device)
+    for b, count in enumerate(filled):
+        hidden[b, :, : past - count] = -torch.inf
+    return bias + hidden
+
+
 def band(tokens: int, window: int, heads: int, itself: bool) -> Tensor:
     """The bias (T*H, C+T+1) of T new tokens behind a full cache: each sees the C tokens before it (and itself).
 
@@ -127,14 +137,18 @@ class KVCache:
     """The keys and values of the C most recent tokens of one stream, and of the tokens since the last chunk border.
 
     They are what the parameters of their time made of the tokens: stale and detached. The buffer has room for more
-    than C tokens, so that most pushes move nothing but the new ones.
+    than C tokens, so that most pushes move nothing but the new ones. With `labels`, the values are labels, one each.
     """
 
-    def __init__(self, *, depth: int, window: int, chunk_tokens: int, key_width: int, device: torch.device) -> None:
+    def __init__(
+        self, *, depth: int, window: int, chunk_tokens: int, key_width: int, device: torch.device, labels: bool = False
+    ) -> None:
         self.window = window
         room = window + max(window, 2 * chunk_tokens)
         self._k = torch.zeros(depth, 1, room, key_width, device=device)
-        self._v = torch.zeros(depth, 1, room, key_width, device=device)
+        self._v = (
+            torch.zeros(depth, 1, room, 1, device=device, dtype=torch.int64) if labels else torch.zeros_like(self._k)
+        )
         self._end = 0  # where the next token goes
         self.filled = 0  # tokens of finished chunks, at most C
         self.fresh = 0  # tokens since the last chunk border

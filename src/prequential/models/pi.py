@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from prequential.models.blocks import Past
+from prequential.models.context import Seen
 from prequential.models.transformer import Transformer
 
 
@@ -18,13 +19,15 @@ class PiTransformer(Transformer):
     def _block_labels(self) -> int:
         return self.classes
 
-    def forward(self, x: Tensor, y: Tensor, past: Past, filled: list[int]) -> tuple[Tensor, Past]:
-        bias = self._bias(x.shape[1], past[0].shape[2], filled)
-        h, new = self._run(self._embed(x), y, past, bias)
-        return self._read_out(h), new
+    def forward(self, x: Tensor, y: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
+        embedded = self._embed(x)
+        h, new = self._run(embedded, y, past.tokens, self._bias(x.shape[1], past))
+        return self._read_out(embedded, h, y, past, new)
 
-    def predict(self, x: Tensor, past: Past) -> Tensor:
-        P, n = past[0].shape[2], x.shape[0]
-        shared = (past[0].expand(-1, n, -1, -1), past[1].expand(-1, n, -1, -1))  # (L, n, P, K)
-        h, _ = self._run(self._embed(x[:, None]), None, shared, self._bias(1, P, [P]))
-        return self._read_out(h)[:, 0]
+    def predict(self, x: Tensor, past: Seen) -> list[Tensor]:
+        past = past.repeated(len(x))
+        embedded = self._embed(x[:, None])
+        h, new = self._run(embedded, None, past.tokens, self._bias(1, past))
+        unknown = torch.zeros(len(x), 1, dtype=torch.int64, device=x.device)
+        outs, _ = self._read_out(embedded, h, unknown, past, new)
+        return [out[:, 0] for out in outs]

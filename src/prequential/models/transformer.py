@@ -1,4 +1,4 @@
-"""The trunk both transformers share: input map, blocks over a window, output."""
+"""The trunk both transformers share: input map, blocks over a window, heads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from prequential.models.blocks import Block, KVCache, Past, Turn, band, rotary_table
+from prequential.models.blocks import Block, KVCache, Past, Turn, band, hide_filler, rotary_table
+from prequential.models.context import Context, Seen
+from prequential.models.heads import Head, Pass, make_heads
 from prequential.settings import Settings
 
 
@@ -40,58 +42,75 @@ class Transformer(nn.Module):
                 label_scale=settings.label_scale,
                 attention=settings.window > 0,
             )
-            for _ in range(settings.depth)
+            for _ in range(self._depth())
         )
-        self.norm = nn.LayerNorm(width)
-        self.readout = nn.Linear(width, classes)
-        # nothing is known at the start, so every label is equally probable
-        nn.init.zeros_(self.readout.weight)
-        nn.init.zeros_(self.readout.bias)
+        self.heads = make_heads(settings, classes=classes)
         length = settings.window + self.tokens_per_example * settings.chunk + 1
         self.register_buffer("_rotary", rotary_table(length, settings.key_width), persistent=False)
         self._rotary: Tensor
-        self._bands: dict[int, Tensor] = {}
+        self._bands: dict[tuple[int, int], Tensor] = {}
+
+    def _depth(self) -> int:
+        return 0 if self.settings.method == "copy" else self.settings.depth  # no head would read what the blocks make
 
     def _block_labels(self) -> int | None:
         """The number of labels whose tables each block keeps; None where labels enter otherwise."""
         return None
 
     @abstractmethod
-    def forward(self, x: Tensor, y: Tensor, past: Past, filled: list[int]) -> tuple[Tensor, Past]:
-        """Log-probabilities (B, S, classes) of S consecutive examples, and their keys and values (L, B, tokens, K).
+    def forward(self, x: Tensor, y: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
+        """What each head makes of S consecutive examples, (B, S, classes) each, and what is to be kept of them.
 
         x are features (B, S, F) or images (B, S, ...); y (B, S) are their labels, each visible only to the examples
-        after it. `past` are the keys and values before them, (L, B, P, K), of which the last `filled[b]` count.
+        after it. A head's `log_probabilities` makes log-probabilities of what it gives.
         """
 
     @abstractmethod
-    def predict(self, x: Tensor, past: Past) -> Tensor:
-        """Log-probabilities (n, classes) of n examples, each as the next one after the same past (L, 1, P, K)."""
+    def predict(self, x: Tensor, past: Seen) -> list[Tensor]:
+        """What each head makes of n examples, (n, classes) each, every one as the next after the past of one stream."""
 
-    def new_cache(self) -> KVCache:
-        s = self.settings
-        chunk_tokens = self.tokens_per_example * s.chunk
-        return KVCache(
-            depth=s.depth if s.window else 0,
-            window=s.window,
-            chunk_tokens=chunk_tokens,
-            key_width=s.key_width,
-            device=self.readout.weight.device,
+    def new_context(self) -> Context:
+        s, device = self.settings, self._rotary.device
+        key_width = sum(head.key_width for head in self.all_heads)
+        return Context(
+            KVCache(
+                depth=len(self.blocks) if s.window else 0,
+                window=s.window,
+                chunk_tokens=self.tokens_per_example * s.chunk,
+                key_width=s.key_width,
+                device=device,
+            ),
+            KVCache(
+                depth=1 if key_width else 0,
+                window=s.window_examples,
+                chunk_tokens=s.chunk,
+                key_width=key_width,
+                device=device,
+                labels=True,
+            ),
         )
 
-    def macs_per_example(self, keys: float | None = None) -> float:
+    def macs_per_example(self, keys: float | None = None, examples: float | None = None) -> float:
         """Multiply-accumulates of the forward pass for one example, without the extractor's.
 
-        `keys` is how many keys a token is compared with: by default those it sees when the window is full.
+        `keys` is how many keys a token is compared with, `examples` how many examples those heads that remember
+        compare with: by default as many as are seen when the window is full.
         """
         s = self.settings
+        examples = s.window_examples if examples is None else examples
         keys = s.window + self.sees_itself if keys is None else keys
         in_blocks = self.tokens_per_example * sum(block.macs(keys) for block in self._blocks)
-        return in_blocks + self.readout.weight.numel() + (self.embed.weight.numel() if s.use_input else 0)
+        in_heads = sum(head.macs(examples) for head in self.all_heads)
+        return in_blocks + in_heads + (self.embed.weight.numel() if s.use_input else 0)
 
     def extractor_macs_per_example(self) -> float:
         """Multiply-accumulates of the extractor's forward pass for one example."""
         return float(self.extractor.macs()) if self.extractor is not None else 0.0  # type: ignore[operator]
+
+    @property
+    def all_heads(self) -> list[Head]:
+        """The heads in the order in which their predictions come."""
+        return list(self.heads.values())  # type: ignore[arg-type]
 
     @property
     def _blocks(self) -> list[Block]:
@@ -120,22 +139,47 @@ class Transformer(nn.Module):
                 values.append(v)
         return h, ((torch.stack(keys), torch.stack(values)) if keys else past)
 
-    def _read_out(self, h: Tensor) -> Tensor:
-        return torch.log_softmax(self.readout(self.norm(h)).float(), -1)
+    def _read_out(self, embedded: Tensor, trunk: Tensor, y: Tensor, past: Seen, new: Past) -> tuple[list[Tensor], Seen]:
+        """What the heads make of a pass over examples (B, S, D), and what is to be kept of it."""
+        heads = self.all_heads
+        widths = [head.key_width for head in heads]
+        if not any(widths):
+            nothing = embedded.new_zeros(0)
+            given = [Pass(embedded, trunk, None, nothing, nothing, nothing, nothing)] * len(heads)
+        else:
+            old_keys, old_labels = past.examples[0][0], past.examples[1][0]
+            S, P = embedded.shape[1], old_keys.shape[1]
+            hidden = self._look_back(S, P, past.filled)
+            columns = torch.zeros(1, P + S + 1, 2, device=hidden.device)
+            torch.arange(P + S, out=columns[0, :-1, 0]).div_(self.settings.window_examples)
+            columns[0, -1, 1] = 1
+            time = columns[:, P : P + S, :1]
+            labels = torch.zeros(len(y), P + S + 1, self.classes, device=hidden.device)
+            labels[:, :-1].scatter_(2, torch.cat([old_labels, y[..., None]], 1), 1.0)
+            pasts = torch.split(old_keys, widths, -1)
+            given = [Pass(embedded, trunk, keys, labels, hidden, time, columns) for keys in pasts]
+        made = [head(here) for head, here in zip(heads, given, strict=True)]
+        keys = [key for _, key in made if key is not None]
+        examples = (torch.cat(keys, -1)[None], y[None, ..., None]) if keys else past.examples
+        return [out for out, _ in made], Seen(new, examples)
 
-    def _bias(self, tokens: int, past: int, filled: list[int]) -> Tensor:
+    def _look_back(self, examples: int, past: int, filled: list[tuple[int, int]] | None) -> Tensor:
+        """0 where each of S new examples may look: at past ones and at the null slot, (1 or B, S, P+S+1)."""
+        window = self.settings.window_examples
+        hidden = self._band(examples, window, 1, itself=False)[None, :, window - past :]
+        return hidden if filled is None else hide_filler(hidden, past, [count for _, count in filled])
+
+    def _bias(self, tokens: int, past: Seen) -> Tensor:
         """The attention bias (1 or B, T*H, P+T+1); behind a cache that is only partly filled, the rest is hidden."""
-        full = self._bands.get(tokens)
-        if full is None:
-            s = self.settings
-            full = band(tokens, s.window, s.query_heads, self.sees_itself).to(self._rotary.device)
-            if len(self._bands) >= 8:  # lengths vary only where a user feeds examples in odd numbers
+        s, P = self.settings, past.tokens[0].shape[2]
+        bias = self._band(tokens, s.window, s.query_heads, self.sees_itself)[None, :, s.window - P :]
+        return bias if past.filled is None else hide_filler(bias, P, [count for count, _ in past.filled])
+
+    def _band(self, tokens: int, window: int, heads: int, itself: bool) -> Tensor:
+        made = self._bands.get((tokens, heads))
+        if made is None:
+            made = band(tokens, window, heads, itself).to(self._rotary.device)
+            if len(self._bands) >= 16:  # lengths vary only where a user feeds examples in odd numbers
                 self._bands.clear()
-            self._bands[tokens] = full
-        bias = full[None, :, self.settings.window - past :]
-        if all(count == past for count in filled):
-            return bias
-        hidden = torch.zeros(len(filled), 1, bias.shape[2], device=bias.device)
-        for b, count in enumerate(filled):
-            hidden[b, :, : past - count] = -torch.inf
-        return bias + hidden
+            self._bands[tokens, heads] = made
+        return made

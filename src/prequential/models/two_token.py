@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from prequential.models.blocks import Past
+from prequential.models.context import Seen
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 
@@ -26,16 +26,17 @@ class TwoTokenTransformer(Transformer):
         nn.init.normal_(self.label.weight, std=settings.label_scale)
         nn.init.normal_(self.kind.weight, std=settings.label_scale)
 
-    def forward(self, x: Tensor, y: Tensor, past: Past, filled: list[int]) -> tuple[Tensor, Past]:
-        inputs, labels = self._embed(x) + self.kind.weight[0], self.label(y) + self.kind.weight[1]  # (B, S, D)
+    def forward(self, x: Tensor, y: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
+        embedded = self._embed(x)
+        inputs, labels = embedded + self.kind.weight[0], self.label(y) + self.kind.weight[1]  # (B, S, D)
         tokens = torch.stack([inputs, labels], 2).flatten(1, 2)  # (B, 2S, D)
-        bias = self._bias(tokens.shape[1], past[0].shape[2], filled)
-        h, new = self._run(tokens, None, past, bias)
-        return self._read_out(h[:, ::2]), new
+        h, new = self._run(tokens, None, past.tokens, self._bias(tokens.shape[1], past))
+        return self._read_out(embedded, h[:, ::2], y, past, new)
 
-    def predict(self, x: Tensor, past: Past) -> Tensor:
-        P, n = past[0].shape[2], x.shape[0]
-        shared = (past[0].expand(-1, n, -1, -1), past[1].expand(-1, n, -1, -1))
-        inputs = self._embed(x[:, None]) + self.kind.weight[0]
-        h, _ = self._run(inputs, None, shared, self._bias(1, P, [P]))
-        return self._read_out(h)[:, 0]
+    def predict(self, x: Tensor, past: Seen) -> list[Tensor]:
+        past = past.repeated(len(x))
+        embedded = self._embed(x[:, None])
+        h, new = self._run(embedded + self.kind.weight[0], None, past.tokens, self._bias(1, past))
+        unknown = torch.zeros(len(x), 1, dtype=torch.int64, device=x.device)
+        outs, _ = self._read_out(embedded, h, unknown, past, new)
+        return [out[:, 0] for out in outs]

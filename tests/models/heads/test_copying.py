@@ -1,0 +1,91 @@
+"""The copy path by itself: what it computes, and the gradient of that."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from prequential.models.heads import CopyHead, Pass
+from prequential.models.heads.copying import SMALLEST, UNIFORM
+
+B, S, P, D, K = 2, 3, 4, 6, 5
+N = P + S
+
+
+def given(dtype: torch.dtype = torch.float32, past: int = P) -> tuple[CopyHead, Pass]:
+    generator = torch.Generator().manual_seed(0)
+    head = CopyHead(width=D, classes=K, deep=False).to(dtype)
+    columns = torch.zeros(1, past + S + 1, 2, dtype=dtype)
+    columns[0, :-1, 0] = torch.arange(past + S) / P
+    columns[0, -1, 1] = 1
+    labels = F.one_hot(torch.randint(K, (B, past + S + 1), generator=generator), K).to(dtype)
+    labels[:, -1] = 0
+    row, column = torch.arange(S)[:, None], torch.arange(past + S + 1)
+    seen = (column < past + row) | (column == past + S)
+    hidden = torch.zeros(1, S, past + S + 1, dtype=dtype).masked_fill(~seen, -torch.inf)
+    h, trunk = (torch.randn(B, S, D, generator=generator, dtype=dtype) for _ in range(2))
+    keys = F.normalize(torch.randn(B, past, D, generator=generator, dtype=dtype), dim=-1)
+    return head, Pass(h, trunk, keys, labels, hidden, columns[:, past : past + S, :1], columns)
+
+
+def by_hand(head: CopyHead, given: Pass) -> torch.Tensor:
+    """One score at a time, in the words of the class."""
+    temperature, slope, null = torch.exp(10 * head.sharpness), 10 * head.slope, 10 * head.null
+    key = given.embedded * torch.rsqrt(given.embedded.square().sum(-1, keepdim=True) + SMALLEST)
+    keys = torch.cat([given.past, key], 1)
+    past, rows = given.past.shape[1], []
+    for b in range(B):
+        for t in range(S):
+            scores = [temperature * (key[b, t] @ keys[b, j]) - slope * (past + t - j) / P for j in range(past + t)]
+            weight = torch.softmax(torch.stack([*scores, null]), 0)
+            rows.append(weight[:-1] @ given.labels[b, : past + t])
+    return torch.stack(rows).view(B, S, K)
+
+
+def test_it_is_attention_by_cosine_and_age():
+    head, here = given()
+    out, key = head(here)
+    torch.testing.assert_close(out, by_hand(head, here))
+    torch.testing.assert_close(key.norm(dim=-1), torch.ones(B, S), atol=0.01, rtol=0)
+
+
+def test_the_gradient_is_that_of_what_is_computed():
+    head, here = given(torch.float64)
+    grads = []
+    for compute in (lambda: head(here)[0], lambda: by_hand(head, here)):
+        here.embedded.requires_grad_().grad = None
+        head.zero_grad()
+        p = head.log_probabilities(compute().flatten(0, 1), None)
+        F.nll_loss(p, torch.tensor([0, 1, 2, 3, 4, 0])).backward()
+        grads.append([here.embedded.grad, *(parameter.grad for parameter in head.parameters())])
+    assert len(grads[0]) == 4
+    for one, other in zip(*grads, strict=True):
+        assert one.abs().max() > 1e-6
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
+
+
+def test_with_nothing_to_copy_all_labels_are_alike_and_those_not_met_share_the_place_of_one():
+    head, here = given(past=0)
+    out, _ = head(here)
+    assert torch.equal(out[:, 0], torch.zeros(B, K))
+    torch.testing.assert_close(head.log_probabilities(out[:, 0], None).exp(), torch.full((B, K), 1 / K))
+    share = torch.tensor([0.0, 0.0, *[-torch.log(torch.tensor(3.0))] * 3])
+    p = head.log_probabilities(out[:, 0], share.expand(B, K)).exp()
+    torch.testing.assert_close(p[0], torch.tensor([1 / 3, 1 / 3, 1 / 9, 1 / 9, 1 / 9]))
+
+
+def test_however_sure_it_is_every_label_keeps_its_part():
+    head, _ = given()
+    out = torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0]])
+    p = head.log_probabilities(out, None).exp()
+    assert p[0, 1:].tolist() == pytest.approx([UNIFORM / K] * 4, rel=1e-4)
+    assert p.sum().item() == pytest.approx(1)
+
+
+def test_a_first_input_of_zeros_has_a_finite_gradient():
+    head, here = given()
+    zeros = torch.zeros(B, S, D, requires_grad=True)
+    here = Pass(zeros, *(getattr(here, name) for name in ("trunk", "past", "labels", "hidden", "time", "columns")))
+    head.log_probabilities(head(here)[0][0], None).sum().backward()
+    assert zeros.grad.abs().max() < 1e3
