@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import struct
 import os
+import struct
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
