@@ -48,7 +48,10 @@ def test_what_cannot_be_a_label_is_named():
         table.check([0, [1]], first=6)
     with pytest.raises(BadInput, match="example 0: label is nan, which is not equal to itself"):
         table.check([float("nan")])
-    with pytest.raises(BadInput, match=r"example 2: label 'c' is new, but all 2 classes are taken; .* classes=3"):
+    with pytest.raises(
+        BadInput,
+        match=r"example 2: label 'c' is new, but all 2 classes are taken; .* classes=3 or more \(--classes 3 on the",
+    ):
         table.check(["a", "b", "c"])
     assert table.known == []
 

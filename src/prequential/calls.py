@@ -67,7 +67,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     >>> parse_call("er(hidden=[64, 32], rate=1e-2, polrs=true)")
     ('er', {'hidden': [64, 32], 'rate': 0.01, 'polrs': True})
     >>> parse_call("river:forest.ARFClassifier(drift_detector=drift.ADWIN(delta=0.01))")
-    ('river:forest.ARFClassifier', {'drift_detector': {'model': 'drift.ADWIN', 'delta': 0.01}})
+    ('river:forest.ARFClassifier', {'drift_detector': {'class': 'drift.ADWIN', 'delta': 0.01}})
     """
     name, bracket, rest = text.partition("(")
     return name.strip(), parse_options(rest, text) if bracket else {}
@@ -101,7 +101,7 @@ def _value(node: ast.expr, source: str) -> Any:
     words = {"true": True, "false": False, "none": None}
     match node:
         case ast.Call():
-            return {"model": _word(node.func, source), **_keywords(node, source)}
+            return {"class": _word(node.func, source), **_keywords(node, source)}  # no option can have that name
         case ast.List() | ast.Tuple():
             return [_value(part, source) for part in node.elts]
         case ast.Dict() if None not in node.keys:

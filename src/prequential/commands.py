@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
@@ -25,15 +26,16 @@ def compare(
     seeds: Annotated[list[int] | None, MANY] = None,
     examples: Annotated[int | None, Parameter(group=COMPARISON)] = None,
     jobs: Annotated[int | None, Parameter(group=COMPARISON)] = None,
-    device: Annotated[str, Parameter(group=COMPARISON)] = "auto",
-    checkpoint_seconds: Annotated[float, Parameter(group=COMPARISON)] = 20.0,
+    device: Annotated[str | None, Parameter(group=COMPARISON)] = None,
+    checkpoint_seconds: Annotated[float | None, Parameter(group=COMPARISON)] = None,
     out: Annotated[Path | None, Parameter(group=COMPARISON)] = None,
     settings: Annotated[Settings, Parameter(name="*", group=TRANSFORMERS)] = Settings(),  # noqa: B008 (frozen)
 ) -> None:
     """Run several learners on the same streams, and put them side by side in tables and pictures.
 
     Stopped or killed, it goes on with the same command, or with `prequential compare --out DIRECTORY`. Learners,
-    streams and seeds given later for the same directory are added to what is there.
+    streams and seeds given later for the same directory are added to what is there; what is not given stays as it was.
+    Where a run fails, its row says why, the others go on, and the exit code is 1.
 
     Parameters
     ----------
@@ -52,9 +54,9 @@ def compare(
     jobs
         How many runs at a time, with one thread each; by default as many as there are cores. 0: in this process.
     device
-        Where to compute: auto, cpu, cuda, ...
+        Where to compute: auto (the default), cpu, cuda, ...
     checkpoint_seconds
-        How often each run is saved.
+        How often each run is saved; by default every 20 seconds.
     out
         Directory for the results; by default a new one in runs/.
     """
@@ -68,29 +70,21 @@ def compare(
     console = Console(highlight=False)
     directory = out or new_directory(preset or "compare")
     before = read_plan(directory)
-    if before is not None and (preset, learners, on, seeds, examples, settings) == (
-        None,
-        None,
-        None,
-        None,
-        None,
-        Settings(),
-    ):
-        plan = before
-    else:
-        if preset == "table1":
-            learners, on = [*table1.PAPER, *(learners or [])], on or [table1.STREAM]
-            examples = examples or table1.EXAMPLES
-        if learners is None and before is None:
-            raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
-        plan = Plan(
-            learners=tuple(learners or before.learners),  # type: ignore[union-attr]
-            streams=tuple(on or (before.streams if before else ["digits"])),
-            seeds=tuple(seeds or (before.seeds if before else [settings.seed])),
-            table1=preset == "table1",
-            run=RunSettings(examples=examples, device=device, checkpoint_seconds=checkpoint_seconds),
-            settings=settings,
-        )
+    if preset == "table1":
+        learners, on = [*table1.PAPER, *(learners or [])], on or [table1.STREAM]
+        examples = examples or (before.run.examples if before else None) or table1.EXAMPLES
+    if learners is None and before is None:
+        raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
+    given: dict[str, Any] = {"examples": examples, "device": device, "checkpoint_seconds": checkpoint_seconds}
+    given = {name: value for name, value in given.items() if value is not None}
+    plan = Plan(
+        learners=tuple(learners or before.learners),  # type: ignore[union-attr]
+        streams=tuple(on or (before.streams if before else ["digits"])),
+        seeds=tuple(seeds or (before.seeds if before else [settings.seed])),
+        table1=preset == "table1",
+        run=replace(before.run if before else RunSettings(), **given),
+        settings=before.settings.changed(**_not_default(settings)) if before else settings,
+    )
     result = run_comparison(plan, directory, jobs=jobs, console=console)
     if result is None:
         console.print(f"stopped; go on with: prequential compare --out {directory}", soft_wrap=True)
@@ -100,6 +94,15 @@ def compare(
         f"tables in {directory}: table.md, table.csv, table.tex; pictures: accuracy.png, loss.png, bits.png, cost.png",
         soft_wrap=True,
     )
+    if any(row.failures for row in result[0]):
+        raise SystemExit(1)
+
+
+def _not_default(settings: Settings) -> dict[str, Any]:
+    """The settings that differ from the defaults: those that were given, as far as one can see."""
+    default = Settings()
+    names = [field.name for field in fields(Settings)]
+    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
 
 
 def experiment(

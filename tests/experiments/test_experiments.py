@@ -52,7 +52,7 @@ def test_trials_figures_and_claims(name, scale, tmp_path):
         run = trial.run_settings(found.ask)
         make_learner(run.learner, 10, settings=trial.settings if scale == "small" else trial.settings.changed(width=64))
         assert trial.settings.method == "paper"  # what the experiments are about
-        assert re.fullmatch(r"[\w=.,:() -]+", trial.name)
+        assert re.fullmatch(r"[\w=.,:()\[\] -]+", trial.name)
     figures = find_experiment(name).figures(found)
     assert figures
     for drawn in figures.values():

@@ -13,11 +13,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from prequential.cli import main
 from prequential.errors import BadInput, BadSetting
+from prequential.learners.named import is_transformer, make_learner
 from prequential.running import compare as comparing
 from prequential.running import pool, table1
 from prequential.running.cell import read_progress, run_cell
@@ -93,15 +95,25 @@ class TestTable:
         assert read_plan(tmp_path).seeds == (0, 1)
 
     def test_other_settings_in_the_same_place_are_refused(self, tmp_path, no_pictures):
-        one = {"learners": ("last-label",), "seeds": (0,)}
+        one = {"learners": ("no-image", "last-label"), "seeds": (0,)}
         compare(plan(**one), tmp_path, jobs=0)
         with pytest.raises(BadSetting, match=r"was made with width = 16, not 32; give another --out"):
             compare(plan(**one, settings=SMALL.changed(width=32)), tmp_path, jobs=0)
         with pytest.raises(BadSetting, match=r"was made with examples = None, not 10"):
             compare(plan(**one, run=RunSettings(examples=10)), tmp_path, jobs=0)
+        with pytest.raises(BadSetting, match=r"was made with examples = None, not 10"):
+            compare(plan(learners=("last-label",), seeds=(0,), run=RunSettings(examples=10)), tmp_path, jobs=0)
         (tmp_path / "compare.toml").unlink()
         with pytest.raises(BadInput, match="is not empty and holds no comparison"):
             compare(plan(), tmp_path, jobs=0)
+
+    def test_settings_of_the_transformers_matter_to_them_alone(self, tmp_path, no_pictures):
+        one = {"seeds": (0,), "settings": SMALL.changed(width=32)}
+        compare(plan(learners=("last-label", "kalman"), seeds=(0,)), tmp_path, jobs=0)
+        rows, _ = compare(plan(learners=("no-image",), **one), tmp_path, jobs=0)
+        assert [len(row.results) for row in rows] == [1, 1, 1]
+        with pytest.raises(BadSetting, match=r"no-image/0 was made with width = 32, not 16"):
+            compare(plan(learners=("er",), seeds=(0,)), tmp_path, jobs=0)
 
     def test_failures_are_rows_and_stop_nothing(self, tmp_path, no_pictures, monkeypatch):
         monkeypatch.setitem(sys.modules, "river", None)
@@ -157,6 +169,7 @@ class TestPlan:
     def test_mistakes_are_found_before_anything_runs(self, tmp_path):
         for changes, sentence in (
             ({"learners": ("kalmann",)}, "unknown learner 'kalmann'; did you mean 'kalman'?"),
+            ({"seeds": (0, -2)}, "seed (-2) must be at least 0"),
             ({"learners": ()}, "got 0 learners, expected at least 1"),
             ({"streams": ("digits(width=3)",)}, "digits does not take width; it takes"),
         ):
@@ -188,25 +201,49 @@ class TestPlan:
 class TestTable1:
     def test_the_order_is_checked_pair_by_pair(self):
         right = {name: (share / 100, share / 100, share / 100) for name, share in table1.PAPER.items()}
-        assert table1.check_order(right) == ["28 of 28 pairs of rows are in the paper's order."]
-        wrong = {**right, "acm": (0.5, 0.5, 0.5)}
+        # of 45 pairs, two rows have 37 % both
+        assert table1.check_order(right) == ["44 of 44 pairs of rows are in the paper's order."]
+        wrong = {**right, "acm": (0.31, 0.31, 0.31)}
         lines = table1.check_order(wrong)
-        assert lines[0] == "26 of 28 pairs of rows are in the paper's order."
-        assert "The paper has kalman (30 %) above acm (26 %); here kalman has 30.0 % and acm 50.0 %." in lines
-        assert len(lines) == 3
+        assert lines[0] == "43 of 44 pairs of rows are in the paper's order."
+        assert lines[1:] == ["The paper has kalman (30 %) above acm (26 %); here kalman has 30.0 % and acm 31.0 %."]
         del wrong["er"]
         assert table1.check_order(wrong)[-1] == "Not compared, because there is no result: er."
 
+    def test_the_transformers_are_the_papers(self):
+        given = Settings(recent=300)
+        names = {name: make_learner(name, 3, settings=given) for name in table1.PAPER if is_transformer(name)}
+        assert [name.partition("(")[0] for name in names] == ["no-image", "no-attention", "transformer"]
+        assert table1.OWN in names
+        for learner in names.values():
+            assert (learner.settings.method, learner.settings.recent) == ("paper", 0)
+        assert set(table1.LEARNED) < set(table1.PAPER)
+
+    @pytest.mark.parametrize(("learner", "alone"), [("no-attention(method=paper,recent=0)", True), (table1.OWN, False)])
+    def test_no_attention_is_a_function_of_x_alone(self, learner, alone):
+        """What came after the last gradient step makes no difference to it, but for the statistics of x."""
+        x = np.random.default_rng(0).normal(size=(48, 4))
+        y = (x[:, 0] > 0).astype(int)
+        found = []
+        for sign in (1, -1):
+            made = make_learner(learner, 3, settings=SMALL.changed(standardise=False))
+            made.learn_many(x[:40], y[:40])  # two chunks
+            made.learn_many(sign * x[40:45], y[40:45])  # and a part of the third
+            found.append(made.predict_log_proba(x[45:]))
+        assert np.array_equal(*found) == alone
+
     def test_the_preset_runs_the_rows_and_reports_the_order(self, tmp_path, no_pictures, capsys, monkeypatch):
-        monkeypatch.setattr(table1, "PAPER", {"last-label": 12, "kalman": 30, "no-image": 18})
+        monkeypatch.setattr(table1, "PAPER", {"last-label": 12, "kalman": 30, "no-image": 18, "majority": 18})
         on = ["--on", "digits(tasks=1,task_length=60)", "--jobs", "0", "--out", str(tmp_path)]
         main(["compare", "table1", *FLAGS, *on])
         out = capsys.readouterr().out
-        assert "3 pairs of rows are in the paper's order." in out
-        assert "pairs of rows are in the paper's order." in (tmp_path / "table.md").read_text()
+        assert "5 pairs of rows are in the paper's order." in out
+        text = (tmp_path / "table.md").read_text()
+        assert "of 5 pairs of rows are in the paper's order." in text
+        assert f"- {table1.LEARNED_NOTE}" in text
         kept = read_plan(tmp_path)
         assert kept.table1
-        assert kept.learners == ("last-label", "kalman", "no-image")
+        assert kept.learners == ("last-label", "kalman", "no-image", "majority")
         assert kept.run.examples == table1.EXAMPLES
 
 
@@ -280,6 +317,28 @@ class TestCommandLine:
         with pytest.raises(SystemExit):
             main(["compare", "--out", str(tmp_path)])
         assert "compare needs learners" in capsys.readouterr().err
+
+    def test_what_is_not_given_stays_as_it_was(self, tmp_path, no_pictures, capsys):
+        first = ["--learners", "no-image", "last-label", "--on", "digits(tasks=1,task_length=60)", "--examples", "50"]
+        more = ["--jobs", "0", "--out", str(tmp_path)]
+        main(["compare", *FLAGS, *first, *more, "--device", "cpu", "--checkpoint-seconds", "7"])
+        main(["compare", "--learners", "er(batch=8)", "--seeds", "3", *more])
+        kept = read_plan(tmp_path)
+        assert (kept.learners, kept.seeds) == (("no-image", "last-label", "er(batch=8)"), (0, 3))
+        assert (kept.run.examples, kept.run.device, kept.run.checkpoint_seconds) == (50, "cpu", 7)
+        assert kept.settings == SMALL
+        assert [(row["seeds"], row["examples"]) for row in table(tmp_path)] == [("2", "50")] * 3
+        with pytest.raises(SystemExit):
+            main(["compare", "--examples", "40", *more])
+        assert "was made with examples = 50, not 40" in capsys.readouterr().err
+
+    def test_the_exit_code_says_that_a_row_failed(self, tmp_path, no_pictures, capsys):
+        on = ["--on", "digits(tasks=1,task_length=40)", "--jobs", "0", "--out", str(tmp_path)]
+        with pytest.raises(SystemExit) as end:
+            main(["compare", "--learners", "last-label", "er(extractor=convnet)", *on])
+        assert end.value.code == 1
+        assert "needs images" in capsys.readouterr().out
+        assert (tmp_path / "table.md").is_file()
 
     def test_run_takes_a_learner_by_name(self, tmp_path, capsys, no_pictures):
         file = tmp_path / "settings.toml"

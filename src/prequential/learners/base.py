@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from prequential.checkpoint import read_checkpoint, write_checkpoint
-from prequential.errors import BadCheckpoint, BadInput
+from prequential.errors import BadCheckpoint, BadInput, BadSetting, PrequentialError
 from prequential.labels import Labels
 from prequential.streams.stream import Stream
 
@@ -92,8 +93,8 @@ class OnlineLearner(ABC):
         """Learns from several examples, oldest first."""
         x = self._checked(xs, ys)
         self._prepare(x)
-        slots = self._commit(x, ys)
-        self._learn(x, slots)
+        with self._taking(x, ys) as slots:
+            self._learn(x, slots)
         self.position += len(slots)
 
     def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
@@ -101,8 +102,8 @@ class OnlineLearner(ABC):
         x = self._checked(xs, ys)
         self._prepare(x)
         known_before = len(self.labels)
-        slots = self._commit(x, ys)
-        log_p = self._observe(x, slots)
+        with self._taking(x, ys) as slots:
+            log_p = self._observe(x, slots)
         self.position += len(slots)
         # an example's label may be new, and labels new in this call count as known only for the examples after it
         known = np.maximum.accumulate(np.concatenate([[known_before], slots[:-1] + 1]))
@@ -143,12 +144,21 @@ class OnlineLearner(ABC):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """The learner that was saved to this file."""
+        return cls._loaded(path)
+
+    @classmethod
+    def _loaded(cls, path: str | Path, **more: Any) -> Self:
+        """`load`, with arguments of the constructor that are not part of what was saved."""
         saved = read_checkpoint(Path(path))
         if saved.get("kind") != cls.__name__:
             raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
-        learner = cls(**saved["config"])
+        learner = cls(**saved["config"], **more)
+        learner._load_beside(Path(path), saved["state"])
         learner.load_state(saved["state"])
         return learner
+
+    def _load_beside(self, path: Path, state: dict[str, Any]) -> None:
+        """Takes what `save` left beside the file, before the state is loaded. Most learners leave nothing there."""
 
     # What a subclass writes. x is checked, (n, *shape); slots are the output units of the labels, (n,) int64.
 
@@ -216,9 +226,38 @@ class OnlineLearner(ABC):
             self.labels.check(ys, first)
         return x
 
+    @contextmanager
+    def _taking(self, x: np.ndarray, ys: Sequence[Hashable]) -> Iterator[np.ndarray]:
+        """The units of the labels of examples that are learnt inside; where they are refused there, nothing has changed."""
+        known, shape = len(self.labels), self.shape
+        slots = self._commit(x, ys)
+        try:
+            yield slots
+        except PrequentialError:
+            self._undo(known, shape)
+            raise
+
+    def _undo(self, known: int, shape: tuple[int, ...] | None) -> None:
+        """Takes `_commit` back. What `_learn` and `_observe` changed before they refused, they take back themselves."""
+        labels = self.labels.state()
+        self.labels.load_state({**labels, "known": labels["known"][:known]})
+        self.shape = shape
+
     def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         self.shape = x.shape[1:]
         return np.asarray(self.labels.assign(ys), dtype=np.int64)
+
+
+def check_seed(seed: int) -> None:
+    """Refuses a seed that random generators do not take."""
+    if seed < 0:
+        raise BadSetting(f"seed ({seed}) must be at least 0")
+
+
+def check_missing(missing: bool, standardise: bool | None) -> None:
+    """Refuses missing features where nothing takes their place."""
+    if missing and standardise is False:
+        raise BadSetting("standardise (False) must be True where features may be missing: a missing one is the mean")
 
 
 def charge(log_p: np.ndarray, slots: np.ndarray, known: np.ndarray) -> Charges:

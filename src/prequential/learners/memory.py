@@ -94,11 +94,19 @@ class Memory:
         return {"length": self.length, "journal": self._journal is not None}
 
     def load_state(self, state: dict[str, int | bool]) -> None:
+        if state["journal"]:
+            self.forget(int(state["length"]))
         self.length = int(state["length"])
-        if state["journal"] and self._journal is not None:
-            self._journal.truncate(self.length)
         if self._source is not None:
             self._source.present = self.length
+
+    def forget(self, length: int) -> None:
+        """Holds the first `length` examples only."""
+        self.length = length
+        if self._journal is not None:
+            self._journal.truncate(length)
+        if self._source is not None:
+            self._source.present = length
 
     def _begin_journal(self) -> None:
         if self.length and self._source is None:

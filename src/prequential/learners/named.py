@@ -8,12 +8,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from prequential.calls import check_kinds, nearest, parse_call
-from prequential.errors import BadInput, BadSetting
-from prequential.learners.base import Charges, OnlineLearner
-from prequential.learners.baselines.oracle import Oracle as LabelCounts
+from prequential.errors import BadSetting
+from prequential.learners.base import OnlineLearner
 from prequential.settings import Settings
 
 FROM_THE_RUN = ("classes", "device", "missing")  # what is the same for all learners, and so not an option of one
@@ -89,6 +86,15 @@ def learner_names() -> list[str]:
     return [*LEARNERS, *(f"{library}:CLASS" for library in LIBRARIES)]
 
 
+def is_transformer(spec: str) -> bool:
+    """Whether a text means one of the transformers, which alone have the transformers' settings.
+
+    >>> is_transformer("no-image(width=64)"), is_transformer("kalman")
+    (True, False)
+    """
+    return parse_call(spec)[0] in TRANSFORMERS
+
+
 def _transformer(**changes: Any) -> Callable[[Given], OnlineLearner]:
     def make(given: Given) -> OnlineLearner:
         from prequential.learners.transformer import Learner
@@ -120,8 +126,6 @@ def _of_library(kind: str) -> Callable[[str], Callable[[Given], OnlineLearner]]:
             learner = getattr(baselines, kind)
             own = {name: value for name, value in given.options.items() if name in _option_names(learner)}
             others = {name: value for name, value in given.options.items() if name not in own}
-            if path == "linear_model.SGDClassifier":  # its default is a hinge, which knows no probabilities
-                others = {"loss": "log_loss", **others}
             return _construct(learner, given, own, model=path, settings=others)
 
         return make
@@ -129,18 +133,17 @@ def _of_library(kind: str) -> Callable[[str], Callable[[Given], OnlineLearner]]:
     return at
 
 
-def _oracle(given: Given) -> OnlineLearner:
-    return _construct(OracleRow, given, given.options)
-
-
-LEARNERS: dict[str, Callable[[Given], OnlineLearner]] = {
+TRANSFORMERS: dict[str, Callable[[Given], OnlineLearner]] = {
     "transformer": _transformer(),
     "two-token": _transformer(model="two-token"),
     "no-image": _transformer(use_input=False),
     "no-attention": _transformer(window=0),
+}
+LEARNERS: dict[str, Callable[[Given], OnlineLearner]] = {
+    **TRANSFORMERS,
     "last-label": _baseline("LastLabel"),
     "majority": _baseline("Majority"),
-    "oracle": _oracle,
+    "oracle": _baseline("OracleRow"),
     "er": _baseline("ExperienceReplay"),
     "er-polrs": _baseline("ExperienceReplay", polrs=True),
     "er-adrep": _baseline("ExperienceReplay", adrep=True),
@@ -172,54 +175,3 @@ def _construct(kind: type[OnlineLearner], given: Given, options: dict[str, Any],
 
         more["device"] = str(find_device(given.device))
     return kind(given.classes, missing=given.missing, **{"seed": given.seed, **options}, **more)
-
-
-class OracleRow(OnlineLearner):
-    """Right iff the label is among the last `window` labels: a row to compare with, and no predictor.
-
-    It looks at the label before it "predicts" it, so it can only `observe`, and is not charged: its log-loss is
-    infinite, which tables leave out.
-
-    Parameters
-    ----------
-    classes
-        How many labels there can be, or the labels themselves.
-    window
-        How many labels are looked back.
-    missing, seed
-        Not used. Taken so that all learners are built alike.
-    """
-
-    stride = 1024
-
-    def __init__(
-        self, classes: int | Sequence[Hashable], *, window: int = 1, missing: bool = False, seed: int = 0
-    ) -> None:
-        super().__init__(classes, missing=missing)
-        self.window, self.seed = window, seed
-        self.counts = LabelCounts([window])
-
-    def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
-        x = self._checked(xs, ys)
-        slots = self._commit(x, ys)
-        correct = self.counts.observe(slots)[:, 0]
-        self.position += len(slots)
-        return Charges(np.full(len(slots), np.inf), np.where(correct, slots, -1), correct, correct.astype(float))
-
-    def config(self) -> dict[str, Any]:
-        return {"classes": self.labels.capacity, "window": self.window, "missing": self.missing, "seed": self.seed}
-
-    def macs_per_example(self) -> float:
-        return 0.0
-
-    def _predict(self, x: np.ndarray) -> np.ndarray:
-        raise BadInput("the oracle cannot predict: it is right where the label it is told was among the last ones")
-
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self.counts.observe(slots)
-
-    def _state(self) -> dict[str, Any]:
-        return self.counts.state()
-
-    def _load_state(self, state: dict[str, Any]) -> None:
-        self.counts.load_state(state)

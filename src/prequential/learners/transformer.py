@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from prequential.checkpoint import CheckpointFolder, read_checkpoint, write_atomically
-from prequential.errors import BadCheckpoint, BadInput, BadSetting
-from prequential.learners.base import OnlineLearner
+from prequential.checkpoint import CheckpointFolder, write_atomically
+from prequential.errors import BadInput, BadSetting
+from prequential.learners.base import OnlineLearner, check_missing
 from prequential.learners.device import find_device
 from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory, beside
@@ -68,10 +68,7 @@ class Learner(OnlineLearner):
     ) -> None:
         super().__init__(classes, missing=missing)
         self.settings = (settings or Settings()).changed(**changes)
-        if missing and self.settings.standardise is False:
-            raise BadSetting(
-                "standardise (False) must be True where features may be missing: a missing one is the mean"
-            )
+        check_missing(missing, self.settings.standardise)
         self.device = find_device(device)
         self.stride = self.settings.chunk
         self.home = None if home is None else Path(home)
@@ -238,14 +235,11 @@ class Learner(OnlineLearner):
     @classmethod
     def load(cls, path: str | Path, *, home: str | Path | None = None, device: str = "auto") -> Self:
         """The learner that was saved to this file."""
-        saved = read_checkpoint(Path(path))
-        if saved.get("kind") != cls.__name__:
-            raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
-        learner = cls(**saved["config"], home=home, device=device)
-        if saved["state"]["learner"]["memory"]["journal"]:
-            learner._memory.load(beside(path))
-        learner.load_state(saved["state"])
-        return learner
+        return cls._loaded(path, home=home, device=device)
+
+    def _load_beside(self, path: Path, state: dict[str, Any]) -> None:
+        if state["learner"]["memory"]["journal"]:
+            self._memory.load(beside(path))
 
     @classmethod
     def open(cls, home: str | Path, *, device: str = "auto") -> Self:

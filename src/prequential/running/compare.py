@@ -16,11 +16,11 @@ from rich.console import Console
 
 from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.learners.named import make_learner
+from prequential.learners.named import is_transformer, make_learner
 from prequential.running.pool import Cell, cores, run_cells
 from prequential.running.run import _Lock
 from prequential.running.settings import RunSettings, read_settings, write_settings
-from prequential.running.table1 import check_order
+from prequential.running.table1 import LEARNED_NOTE, check_order
 from prequential.running.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
 from prequential.running.watching import Watching
 from prequential.settings import Settings
@@ -55,6 +55,8 @@ class Plan:
         for name in ("learners", "streams", "seeds"):
             if not getattr(self, name):
                 raise BadSetting(f"there is nothing to compare: got 0 {name}, expected at least 1")
+        if min(self.seeds) < 0:
+            raise BadSetting(f"seed ({min(self.seeds)}) must be at least 0")
         for learner in self.learners:
             with suppress(MissingExtra):  # its cells will say so, and the others run
                 make_learner(learner, 2, settings=self.settings)
@@ -207,7 +209,7 @@ def _draw(cells: list[Cell], directory: Path) -> None:
 
 def _order(rows: list[Row], stream: str) -> list[str]:
     found = {row.learner: row.spread("accuracy") for row in rows if row.stream == stream}
-    return check_order({name: spread for name, spread in found.items() if spread is not None})
+    return [*check_order({name: spread for name, spread in found.items() if spread is not None}), LEARNED_NOTE]
 
 
 # Names and settings.
@@ -232,8 +234,9 @@ def _check_same(cell: Cell, run: RunSettings, settings: Settings) -> None:
     if not path.is_file():
         return
     on_run, on_learner = read_settings(path)
-    before = {**asdict(RunSettings(**on_run)), **asdict(Settings(**on_learner))}
-    now = {**asdict(run), **asdict(settings)}
+    before, now = asdict(RunSettings(**on_run)), asdict(run)
+    if is_transformer(cell.learner):  # to the others these settings mean nothing
+        before, now = {**before, **asdict(Settings(**on_learner))}, {**now, **asdict(settings)}
     for name, value in now.items():
         if name not in MAY_CHANGE and before[name] != value:
             raise BadSetting(f"{cell.directory} was made with {name} = {before[name]}, not {value}; give another --out")

@@ -62,3 +62,24 @@ def test_bad_settings():
         ACM(2, links=0)
     with pytest.raises(BadSetting, match="standardise"):
         ACM(2, missing=True, standardise=False)
+
+
+def test_features_are_standardised_by_the_past():
+    random = np.random.default_rng(0)
+    y = random.integers(2, size=600)
+    x = np.stack([y + 0.1 * random.normal(size=600), 1e6 * random.normal(size=600)], 1)
+    standardised, raw = (ACM(2, standardise=standardise).observe(x, y) for standardise in (True, False))
+    assert standardised.correct[200:].mean() > 0.9
+    assert raw.correct[200:].mean() < 0.7
+
+
+def test_what_a_choice_lost_long_ago_fades():
+    learner = ACM(2, neighbours=1, standardise=False)
+    votes = np.array([0])
+    right = -np.log((1 + SMOOTHINGS / 2) / (1 + SMOOTHINGS))
+    wrong = -np.log((SMOOTHINGS / 2) / (1 + SMOOTHINGS))
+    learner._score(votes, 1)
+    for _ in range(2000):
+        learner._score(votes, 0)
+    fading = 0.999 ** np.arange(2000)
+    np.testing.assert_allclose(learner.loss[0], 0.999**2000 * wrong + fading.sum() * right)

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from prequential.checkpoint import same_state
 from prequential.errors import BadSetting
-from prequential.learners.baselines import ExperienceReplay
+from prequential.learners.baselines import ExperienceReplay, KalmanNetwork, ReplayStreams
 
 
 def data(n, seed=0):
@@ -80,7 +81,6 @@ def test_polrs_selection_copies_weights_and_restarts():
     a, b, c = (torch.cat([p.flatten() for p in network.parameters()]) for network in learner.copies)
     assert not torch.equal(a, b)
     assert not torch.equal(b, c)
-    best = learner._reported
     rate = learner.rate
     learner.right[:] = [0, 0, 1000]  # the slowest wins
     learner.observe(x[190:], y[190:])  # the tenth step
@@ -90,17 +90,44 @@ def test_polrs_selection_copies_weights_and_restarts():
     assert learner.rate == rate / 2
     assert all(not v.any() for velocity in learner.velocity for v in velocity)
     assert learner.right.tolist() == [0, 0, 0]
-    assert best in (0, 1, 2)
 
 
-@pytest.mark.parametrize(("replayed", "size"), [(60, 200), (50, 100), (40, 50)])
-def test_adrep_resizes_the_buffer(replayed, size):
+def test_polrs_predicts_with_the_best_copy_and_the_middle_one_while_there_is_no_better():
+    x, y = data(20)
+    learner = ExperienceReplay(3, batch=10, rate=0.05, polrs=True, standardise=False)
+    learner.observe(x, y)
+    for right, best in (([0, 0, 0], 1), ([3, 3, 3], 1), ([4, 3, 3], 0), ([2, 3, 5], 2)):
+        learner.right[:] = right
+        with torch.no_grad():
+            wanted = torch.log_softmax(learner.copies[best](torch.from_numpy(x)), 1).numpy()
+        assert np.array_equal(learner.predict_log_proba(x), wanted)
+
+
+@pytest.mark.parametrize(
+    ("replayed", "size"), [(600, 200), (506, 200), (504, 100), (500, 100), (496, 100), (494, 50), (400, 50)]
+)
+def test_adrep_resizes_the_buffer_beyond_half_a_point(replayed, size):
     x, y = data(100)
     learner = ExperienceReplay(3, batch=10, buffer=100, adrep=True, period=10_000)
     learner.observe(x, y)
-    learner.fit[:] = [replayed, 100, 50, 100]  # replay accuracy 60, 50 or 40 %; next-batch accuracy 50 %
+    learner.fit[:] = [replayed, 1000, 500, 1000]  # next-batch accuracy 50.0 %
     learner._select()
     assert learner.buffer.size == size
+
+
+def test_adrep_stays_between_a_batch_and_the_limit():
+    def resized(replayed, times, **settings):
+        learner = ExperienceReplay(3, batch=10, adrep=True, period=10_000, **settings)
+        learner.observe(*data(30))
+        for _ in range(times):
+            learner.fit[:] = [replayed, 1000, 500, 1000]
+            learner._select()
+        return learner.buffer.size
+
+    assert resized(900, 3, buffer=20, buffer_limit=70) == 70
+    assert resized(900, 9, buffer=20) == 8 * 20
+    assert resized(100, 9, buffer=45) == 10
+    assert resized(100, 3, buffer=4) == 4  # smaller than the batch: it must not grow
 
 
 def test_learns_images_from_scratch():
@@ -123,7 +150,48 @@ def test_counts_its_work():
 def test_bad_settings():
     with pytest.raises(BadSetting, match=r"rate \(-1\)"):
         ExperienceReplay(2, rate=-1)
+    with pytest.raises(BadSetting, match=r"momentum \(1.0\) must be below 1"):
+        ExperienceReplay(2, momentum=1.0)
+    with pytest.raises(BadSetting, match=r"buffer_limit \(50\) must be at least the buffer \(100\)"):
+        ExperienceReplay(2, buffer=100, buffer_limit=50)
+    with pytest.raises(BadSetting, match=r"seed \(-1\) must be at least 0"):
+        ExperienceReplay(2, seed=-1)
     with pytest.raises(BadSetting, match="extractor"):
         ExperienceReplay(2, extractor="resnet")
     with pytest.raises(BadSetting, match=r"hidden \(\[0\]\)"):
         ExperienceReplay(2, hidden=[0])
+
+
+def test_whole_numbers_first_and_others_later_are_all_replayed_as_they_were(tmp_path):
+    x, y = data(200)
+    x = x.astype(np.float64)
+    x[:20] = np.round(4 * x[:20])
+    whole = ExperienceReplay(3, batch=10, buffer=500, rate=0.1)
+    wanted = whole.observe(x, y).log_loss
+    mixed = ExperienceReplay(3, batch=10, buffer=500, rate=0.1)
+    losses = [mixed.observe(x[:20].astype(np.int64), y[:20]).log_loss]
+    mixed.save(tmp_path / "er")
+    for learner in (mixed, ExperienceReplay.load(tmp_path / "er")):
+        assert np.array_equal(np.concatenate([*losses, learner.observe(x[20:], y[20:]).log_loss]), wanted)
+
+
+@pytest.mark.parametrize("kind", [ExperienceReplay, ReplayStreams, KalmanNetwork])
+def test_a_first_example_that_is_refused_changes_nothing(kind):
+    learner = kind(3, extractor="convnet")
+    before = learner.state()
+    for call in (learner.observe, learner.learn_many):
+        with pytest.raises(BadSetting, match=r"needs images, but x has shape \(4,\)"):
+            call(*data(5))
+    assert same_state(before, learner.state())
+    assert learner.shape is None
+    learner.observe(np.zeros((3, 16, 16), dtype=np.uint8), [7, 8, 9])  # all three labels are still free
+
+
+def test_a_state_is_a_snapshot():
+    x, y = data(40)
+    learner = ExperienceReplay(3, batch=10, rate=0.1)
+    learner.observe(x[:20], y[:20])
+    state, before = learner.state(), learner.predict_log_proba(x)
+    learner.observe(x[20:], y[20:])
+    learner.load_state(state)
+    assert np.array_equal(learner.predict_log_proba(x), before)

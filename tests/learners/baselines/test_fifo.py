@@ -59,3 +59,15 @@ def test_resumes_with_the_same_draws(tmp_path):
 def test_bad_size():
     with pytest.raises(BadSetting, match=r"buffer \(0\)"):
         FIFOBuffer(0)
+
+
+@pytest.mark.parametrize("size", [4, 1000])  # one that is full, one that never is
+def test_numbers_of_several_kinds_are_kept_as_they_are(size):
+    buffer = FIFOBuffer(size)
+    pushed = [np.array([[1], [2**40]]), np.array([[0.25]], dtype=np.float32), np.array([[1 / 3]])]
+    for x in pushed:
+        buffer.push(x, np.zeros(len(x), dtype=np.int64))
+    assert buffer.contents()[0].ravel().tolist() == [1, 2**40, 0.25, 1 / 3]
+    images = FIFOBuffer(size)
+    images.push(np.zeros((3, 2, 2), dtype=np.uint8), np.zeros(3, dtype=np.int64))
+    assert images.state()["x"].dtype == np.uint8  # a quarter of the memory

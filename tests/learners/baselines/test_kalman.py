@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from prequential.checkpoint import same_state
 from prequential.errors import BadSetting
 from prequential.learners.baselines import Kalman
+from prequential.learners.baselines.kalman_filter import KalmanFilter
 from prequential.learners.normaliser import Normaliser
 
 
@@ -84,3 +87,37 @@ def test_counts_its_work():
 def test_bad_settings(changes, words):
     with pytest.raises(BadSetting, match=words):
         Kalman(2, **changes)
+
+
+@pytest.mark.parametrize("size", [16, 100])  # within a block, and over several of which the later ones are refused
+def test_what_the_filter_refuses_changes_nothing(size, monkeypatch):
+    x, y = switching(200)
+    learner = Kalman(4, block=32)
+    learner.observe(x[:40], y[:40])
+    before = learner.state()
+    original, count = KalmanFilter.observe, 0
+
+    def loses(self, phi, labels):
+        nonlocal count
+        count += 1
+        if count == (1 if size == 16 else 3):
+            self.covariance = self.covariance - 10 * torch.eye(6)
+        return original(self, phi, labels)
+
+    monkeypatch.setattr(KalmanFilter, "observe", loses)
+    covariance = learner.filter.covariance.clone()
+    with pytest.raises(BadSetting, match="positive definite"):
+        learner.observe(x[40 : 40 + size], ["new", *y[41 : 40 + size]])
+    learner.filter.covariance = covariance if size == 16 else learner.filter.covariance
+    assert same_state(before, learner.state())
+    assert "new" not in learner.labels
+
+
+def test_a_first_example_that_is_refused_changes_nothing():
+    learner = Kalman(2, standardise=False)
+    before = learner.state()
+    with pytest.raises(BadSetting, match="positive definite"):
+        learner.learn([1e200, 1.0], "a")
+    assert same_state(before, learner.state())
+    learner.learn([1.0, 1.0, 1.0], "b")  # and another shape may come first
+    assert learner.labels.known == ["b"]

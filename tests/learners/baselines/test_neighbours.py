@@ -7,7 +7,8 @@ import pytest
 
 from prequential.checkpoint import read_checkpoint, same_state, write_checkpoint
 from prequential.errors import MissingExtra
-from prequential.learners.baselines.neighbours import NeighbourIndex, unit
+from prequential.learners.baselines import neighbours
+from prequential.learners.baselines.neighbours import NeighbourIndex
 
 pytest.importorskip("faiss")
 
@@ -15,16 +16,20 @@ pytest.importorskip("faiss")
 def vectors(n, width=32, seed=0):
     random = np.random.default_rng(seed)
     centres = random.normal(size=(40, width))
-    return (centres[random.integers(40, size=n)] + 0.8 * random.normal(size=(n, width))).astype(np.float32)
+    x = centres[random.integers(40, size=n)] + 0.8 * random.normal(size=(n, width))
+    return (x * np.exp(random.normal(size=(n, 1)))).astype(np.float32)  # of very different lengths
 
 
 def exact(x, queries, k):
-    return np.argsort(-unit(queries) @ unit(x).T, axis=1, kind="stable")[:, :k]
+    """By brute force, in float64."""
+    x, queries = x.astype(float), queries.astype(float)
+    cosine = np.einsum("qf,xf->qx", queries, x) / np.linalg.norm(x, axis=1) / np.linalg.norm(queries, axis=1)[:, None]
+    return np.argsort(-cosine, axis=1, kind="stable")[:, :k]
 
 
 @pytest.mark.parametrize("half", [False, True])
 def test_recall_against_exact_neighbours(half):
-    x, queries = vectors(6000), vectors(200, seed=1)
+    x, queries = vectors(6000), vectors(50, seed=1)
     index = NeighbourIndex(32, half=half)
     index.add(x)
     _, found = index.search(queries, 10)
@@ -93,3 +98,25 @@ def test_without_faiss(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"prequential\[neighbours\]"):
         NeighbourIndex(3)
+
+
+def test_it_is_the_angle_that_counts():
+    index = NeighbourIndex(2, block=2)
+    index.add(np.array([[1.0, 0.0], [100.0, 90.0], [0.001, 0.0001]], dtype=np.float32))  # two in the graph, one waits
+    similarity, item = index.search(np.array([[5.0, 0.0]], dtype=np.float32), 3)
+    assert item.tolist() == [[0, 2, 1]]
+    np.testing.assert_allclose(similarity[0], [1, 1 / np.sqrt(1.01), 100 / np.hypot(100, 90)], rtol=1e-5)
+
+
+def test_uses_no_more_threads_than_pytorch_and_finds_the_same(monkeypatch):
+    asked, found = [], []
+    original = neighbours._pool
+    monkeypatch.setattr(neighbours, "_pool", lambda threads: asked.append(threads) or original(threads))
+    for threads in (1, 8):
+        monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
+        index = NeighbourIndex(32, block=50, shards=2)
+        index.add(vectors(300))
+        found.append(index.state())
+    assert set(asked[: len(asked) // 2]) == {1}
+    assert set(asked[len(asked) // 2 :]) == {2}
+    assert same_state(*found)

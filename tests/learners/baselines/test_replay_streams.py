@@ -124,3 +124,37 @@ def test_bad_settings():
         ReplayStreams(2, streams=0)
     with pytest.raises(BadSetting, match=r"average \(0\)"):
         ReplayStreams(2, average=0)
+
+
+def test_the_average_moves_at_every_step_and_calibration_on_new_chunks_only(monkeypatch):
+    """Steps 3 and 4: theta and phi move on the new chunk and on each replayed one; step 2 is on the new one alone."""
+    x, y = data(60)
+    learner = ReplayStreams(3, chunk=10, streams=3, hidden=(), average=0.4, rate=0.05, standardise=False)
+    learner.observe(x[:40], y[:40])
+    moves, slopes, phis = [], [], []
+    step, calibrate = learner._step, learner.calibrator.step
+
+    def spy(inputs, labels):
+        phi = [p.detach().clone() for p in learner.averaged.parameters()]
+        theta = [p.detach().clone() for p in learner.network.parameters()]
+        assert not phis or all(map(torch.equal, phi, phis[-1]))  # as the step before left it
+        step(inputs, labels)
+        for new, old, now, was in zip(
+            learner.averaged.parameters(), phi, learner.network.parameters(), theta, strict=True
+        ):
+            torch.testing.assert_close(new.detach(), 0.6 * old + 0.4 * now.detach())
+            assert not torch.equal(now, was)
+        moves.append(inputs[:, 0].tolist())
+        phis.append([p.detach().clone() for p in learner.averaged.parameters()])
+
+    def spy_on_beta(loss):
+        slopes.append(len(moves))
+        calibrate(loss)
+
+    monkeypatch.setattr(learner, "_step", spy)
+    monkeypatch.setattr(learner.calibrator, "step", spy_on_beta)
+    learner.observe(x[40:], y[40:])
+    assert [moves[0], moves[3]] == [x[40:50, 0].tolist(), x[50:, 0].tolist()]
+    assert len(moves) == 6
+    assert all(map(torch.equal, learner.averaged.parameters(), phis[-1]))
+    assert slopes == [0, 3]  # once a chunk, before its steps

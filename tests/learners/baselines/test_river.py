@@ -10,6 +10,7 @@ import pytest
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.learners.baselines import RiverLearner
+from prequential.learners.named import make_learner
 from prequential.streams.stream import Chunk, Stream
 
 pytest.importorskip("river")
@@ -74,7 +75,7 @@ def test_equals_rivers_own_accuracy(path):
 
 def test_predicting_changes_nothing_where_river_draws_random_numbers():
     x, y = data(400)
-    settings = {"engine": {"model": "neighbors.SWINN", "maxlen": 200, "warm_up": 50}}
+    settings = {"engine": {"class": "neighbors.SWINN", "maxlen": 200, "warm_up": 50}}
     asked, silent = (RiverLearner(3, model="neighbors.KNNClassifier", settings=settings) for _ in range(2))
     for i in range(0, 400, 10):
         asked.predict_log_proba(x[:3])
@@ -148,3 +149,45 @@ def test_without_river(monkeypatch):
     monkeypatch.setitem(sys.modules, "river", None)
     with pytest.raises(MissingExtra, match=r"prequential\[river\]"):
         RiverLearner(2)
+
+
+def test_an_ensemble_takes_a_model_of_its_own(tmp_path):
+    x, y = data(120)
+    learner = make_learner("river:ensemble.BaggingClassifier(model=tree.HoeffdingTreeClassifier(), n_models=3)", 3)
+    assert [type(model).__name__ for model in learner.model] == ["HoeffdingTreeClassifier"] * 3
+    learner.observe(x[:80], y[:80])
+    learner.save(tmp_path / "river")
+    loaded = RiverLearner.load(tmp_path / "river")
+    assert np.array_equal(learner.observe(x[80:], y[80:]).log_loss, loaded.observe(x[80:], y[80:]).log_loss)
+    with pytest.raises(BadSetting, match=r"'ensemble.BaggingClassifier' cannot be made with .*: .*'model'"):
+        RiverLearner(2, model="ensemble.BaggingClassifier")
+
+
+@pytest.mark.parametrize("path", ["linear_model.LinearRegression", "drift.ADWIN", "cluster.KMeans"])
+def test_what_is_no_classifier_is_refused_at_once(path):
+    with pytest.raises(BadSetting, match=f"model '{path}' is no classifier of River"):
+        RiverLearner(2, model=path)
+
+
+class Undecided:
+    """Finds labels equally probable, with the smaller one first in its dict, and predicts the larger one."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def predict_proba_one(self, x):
+        return {0: self.value, 1: self.value}
+
+    def predict_one(self, x):
+        return 1
+
+
+@pytest.mark.parametrize("value", [0.5, 0.0])
+def test_of_labels_that_are_equally_probable_it_predicts_the_one_that_river_does(value):
+    x, _ = data(50)
+    learner = RiverLearner(3, model="naive_bayes.GaussianNB")
+    learner.learn_many(x, ["a", "b"] * 25)
+    learner.model = Undecided(value)
+    p = learner.predict_proba(x[0])
+    assert learner.predict(x[0]) == "b"
+    assert p["a"] == pytest.approx(p["b"], rel=1e-6)

@@ -59,6 +59,8 @@ def test_a_model_without_probabilities_is_smoothed():
 def test_bad_models():
     with pytest.raises(BadSetting, match="no partial_fit"):
         SklearnLearner(2, model="tree.DecisionTreeClassifier")
+    with pytest.raises(BadSetting, match=r"'linear_model.SGDRegressor' is no classifier of scikit-learn"):
+        SklearnLearner(2, model="linear_model.SGDRegressor")
     with pytest.raises(BadSetting, match="is not in sklearn"):
         SklearnLearner(2, model="linear_model.Nothing")
     with pytest.raises(BadSetting, match="standardise"):
@@ -69,3 +71,10 @@ def test_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(MissingExtra, match=r"prequential\[sklearn\]"):
         SklearnLearner(2)
+
+
+def test_the_default_loss_has_probabilities_whatever_else_is_set():
+    assert SklearnLearner(2).model.loss == "log_loss"
+    learner = SklearnLearner(2, settings={"alpha": 0.5})
+    assert (learner.model.loss, learner.model.alpha) == ("log_loss", 0.5)
+    assert SklearnLearner(2, settings={"loss": "hinge"}).model.loss == "hinge"

@@ -7,6 +7,7 @@ from prequential.learners.baselines.kalman_network import KalmanNetwork
 from prequential.learners.baselines.last_label import LastLabel
 from prequential.learners.baselines.majority import Majority
 from prequential.learners.baselines.oracle import Oracle, oracle_accuracy
+from prequential.learners.baselines.oracle_row import OracleRow
 from prequential.learners.baselines.replay_streams import ReplayStreams
 from prequential.learners.baselines.river import RiverLearner
 from prequential.learners.baselines.sklearn import SklearnLearner
@@ -19,6 +20,7 @@ __all__ = [
     "LastLabel",
     "Majority",
     "Oracle",
+    "OracleRow",
     "ReplayStreams",
     "RiverLearner",
     "SklearnLearner",

@@ -52,5 +52,5 @@ class AdamW:
         for name, saved in state.items():
             parameter = self._named[name]
             self._adamw.state[parameter] = {
-                key: torch.tensor(value).to(parameter.device) for key, value in saved.items()
+                key: torch.as_tensor(value).clone().to(parameter.device) for key, value in saved.items()
             }

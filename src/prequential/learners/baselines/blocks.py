@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from prequential.errors import BadInput, BadSetting
-from prequential.learners.base import OnlineLearner
+from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.baselines.network import Network
 from prequential.learners.inputs import Inputs
 from prequential.settings import Settings
@@ -45,10 +45,8 @@ class BlockLearner(OnlineLearner):
             raise BadSetting(f"block ({block}) must be at least 1")
         if any(width < 1 for width in hidden):
             raise BadSetting(f"hidden ({list(hidden)}) must be widths of at least 1")
-        if missing and standardise is False:
-            raise BadSetting(
-                "standardise (False) must be True where features may be missing: a missing one is the mean"
-            )
+        check_seed(seed)
+        check_missing(missing, standardise)
         self.stride = block
         self.hidden, self.extractor, self.standardise = tuple(hidden), extractor, standardise
         self._inputs_like = Settings(extractor=extractor, standardise=standardise, recent=0, streams=1)  # type: ignore[arg-type]
@@ -71,8 +69,8 @@ class BlockLearner(OnlineLearner):
         }
 
     @abstractmethod
-    def _build(self, extractor: str) -> None:
-        """Makes everything that is learned or counted, as it is before the first example."""
+    def _build(self, shape: tuple[int, ...], extractor: str) -> None:
+        """Makes everything that is learned or counted, as it is before the first example, whose shape this is."""
 
     @abstractmethod
     def _log_p(self, x: Tensor) -> Tensor:
@@ -92,10 +90,9 @@ class BlockLearner(OnlineLearner):
         """Log-probabilities of consecutive examples of one block, before the block is learnt."""
         return self._log_p(x)
 
-    def make_network(self, extractor: str) -> Network:
-        """A network for inputs like the first one, with the weights that this learner's seed gives."""
-        assert self.shape is not None
-        network = Network(self.shape, self.labels.capacity, hidden=self.hidden, extractor=extractor, seed=self.seed)
+    def make_network(self, shape: tuple[int, ...], extractor: str) -> Network:
+        """A network for inputs of this shape, with the weights that this learner's seed gives."""
+        network = Network(shape, self.labels.capacity, hidden=self.hidden, extractor=extractor, seed=self.seed)
         return network.to(self.device)
 
     def _past(self, x: np.ndarray) -> Tensor:
@@ -121,14 +118,16 @@ class BlockLearner(OnlineLearner):
         self._observe(x, slots)
 
     def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        inputs = self.inputs or self._begin(x.dtype)
+        assert self.inputs is not None
         rows = []
         start = 0
         while start < len(slots):
             room = self.stride - (self.done + len(self._pending_slots)) % self.stride
             piece = x[start : start + room].copy()  # it is kept beyond this call, and the array is the user's
             with torch.no_grad():
-                rows.append(self._piece(self._tensor(inputs.extend(piece)), slots[start : start + room]).cpu().numpy())
+                rows.append(
+                    self._piece(self._tensor(self.inputs.extend(piece)), slots[start : start + room]).cpu().numpy()
+                )
             self._pending_x.append(piece)
             self._pending_slots += slots[start : start + room].tolist()
             if len(piece) == room:
@@ -144,12 +143,20 @@ class BlockLearner(OnlineLearner):
         self.done += len(self._pending_slots)
         self._pending_x, self._pending_slots = [], []
 
-    def _begin(self, dtype: np.dtype[Any]) -> Inputs:
-        assert self.shape is not None
-        inputs = Inputs(self._inputs_like, self.shape, dtype)
-        if self.missing and inputs.extractor != "none":
-            raise BadSetting(f"missing (True) needs vectors, but x has shape {self.shape}")
-        self._build(inputs.extractor)
+    def _prepare(self, x: np.ndarray) -> None:
+        if self.inputs is None:
+            self._begin(x.shape[1:], x.dtype)
+
+    def _undo(self, known: int, shape: tuple[int, ...] | None) -> None:
+        if self.position == 0:
+            self.inputs = None
+        super()._undo(known, shape)
+
+    def _begin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Inputs:
+        inputs = Inputs(self._inputs_like, shape, dtype)
+        if self.missing and not inputs.standardises:
+            raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
+        self._build(shape, inputs.extractor)
         self.inputs = inputs
         return inputs
 
@@ -169,15 +176,26 @@ class BlockLearner(OnlineLearner):
             "done": self.done,
             "pending_x": np.concatenate(self._pending_x) if self._pending_x else None,
             "pending_slots": list(self._pending_slots),
-            "parts": self._parts(),
+            "parts": _copied(self._parts()),
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
         self.inputs, self.done, self._pending_x, self._pending_slots = None, 0, [], []
         if state["inputs"] is None:
             return
-        self._begin(np.dtype(np.uint8 if state["image_bytes"] else np.float32)).load_state(state["inputs"])
+        assert self.shape is not None
+        dtype = np.dtype(np.uint8 if state["image_bytes"] else np.float32)
+        self._begin(self.shape, dtype).load_state(state["inputs"])
         self.done = int(state["done"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
         self._pending_slots = [int(slot) for slot in state["pending_slots"]]
         self._load_parts(state["parts"])
+
+
+def _copied(state: Any) -> Any:
+    """The state with tensors of its own: the learner's are changed in place."""
+    if isinstance(state, Tensor):
+        return state.detach().clone()
+    if isinstance(state, dict):
+        return {name: _copied(part) for name, part in state.items()}
+    return [_copied(part) for part in state] if isinstance(state, list) else state

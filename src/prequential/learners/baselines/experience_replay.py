@@ -33,7 +33,7 @@ class ExperienceReplay(BlockLearner):
     segments of its stream, about 32,000 steps on CLOC.)
 
     With `adrep` the buffer is doubled every `period` steps when accuracy on replayed batches was more than half a point
-    above that on new batches (what is in it is known by heart), and halved when it was as much below.
+    above that on new batches (what is in it is known by heart), and halved when it was as much below, down to a batch.
 
     Parameters
     ----------
@@ -109,6 +109,10 @@ class ExperienceReplay(BlockLearner):
         ):
             if not value >= low:
                 raise BadSetting(f"{name} ({value}) must be at least {low}")
+        if momentum >= 1:
+            raise BadSetting(f"momentum ({momentum}) must be below 1: otherwise old gradients never fade")
+        if buffer_limit is not None and buffer_limit < buffer:
+            raise BadSetting(f"buffer_limit ({buffer_limit}) must be at least the buffer ({buffer}) it starts with")
         self._own: dict[str, Any] = {
             "batch": batch, "buffer": buffer, "rate": rate, "momentum": momentum, "weight_decay": weight_decay,
             "polrs": polrs, "adrep": adrep, "buffer_limit": buffer_limit, "period": period,
@@ -126,8 +130,8 @@ class ExperienceReplay(BlockLearner):
         """One forward pass to predict; forward and backward (twice a forward) for a new and a replayed example."""
         return (1 + 6 * len(self.copies)) * self.copies[0].macs() if self.copies else None
 
-    def _build(self, extractor: str) -> None:
-        self.copies = [self.make_network(extractor) for _ in range(len(FACTORS) if self.polrs else 1)]
+    def _build(self, shape: tuple[int, ...], extractor: str) -> None:
+        self.copies = [self.make_network(shape, extractor) for _ in range(len(FACTORS) if self.polrs else 1)]
         self._forget_momentum()
         self.buffer = FIFOBuffer(self._own["buffer"])
         self.rate = float(self._own["rate"])
@@ -193,7 +197,8 @@ class ExperienceReplay(BlockLearner):
             if gap > GAP:
                 self.buffer.resize(min(2 * self.buffer.size, self.buffer_limit))
             elif gap < -GAP:
-                self.buffer.resize(max(self.buffer.size // 2, self.stride))
+                # no smaller than a batch, and a buffer that is smaller than that stays as it is
+                self.buffer.resize(max(self.buffer.size // 2, min(self.buffer.size, self.stride)))
         self.right[:] = 0
         self.fit[:] = 0
 
@@ -214,7 +219,7 @@ class ExperienceReplay(BlockLearner):
     def _load_parts(self, state: dict[str, Any]) -> None:
         for network, saved in zip(self.copies, state["copies"], strict=True):
             network.load(saved)
-        self.velocity = [[torch.tensor(v).to(self.device) for v in copy] for copy in state["velocity"]]
+        self.velocity = [[torch.as_tensor(v).clone().to(self.device) for v in copy] for copy in state["velocity"]]
         self.buffer.load_state(state["buffer"])
         self.rate, self.steps = float(state["rate"][0]), int(state["steps"])
         self.right, self.fit = state["right"].copy(), state["fit"].copy()

@@ -12,6 +12,9 @@ from prequential.errors import BadSetting
 class FIFOBuffer:
     """Keeps the last `size` examples, and draws from them uniformly.
 
+    They are kept in the numbers they came in. Where these differ (whole ones first, later others), all are kept in a kind
+    that holds each of them without loss.
+
     Parameters
     ----------
     size
@@ -39,7 +42,10 @@ class FIFOBuffer:
 
     def push(self, x: np.ndarray, slots: np.ndarray) -> None:
         """Adds examples; the oldest make room."""
+        dtype = np.result_type(self._x, x) if self._count else x.dtype
         x, slots = x[-self.size :], slots[-self.size :]
+        if dtype != self._x.dtype:
+            self._x = self._x.astype(dtype)
         if self._count + len(x) > len(self._slots) and len(self._slots) < self.size:
             self._hold(min(self.size, max(64, 2 * (self._count + len(x)))), like=x)
         at = (self._start + self._count + np.arange(len(x))) % len(self._slots)
@@ -77,7 +83,7 @@ class FIFOBuffer:
     def _hold(self, places: int, like: np.ndarray) -> None:
         """Takes memory for more examples."""
         x, slots = self.contents()
-        self._x = np.zeros((places, *like.shape[1:]), dtype=like.dtype)
+        self._x = np.zeros((places, *like.shape[1:]), dtype=self._x.dtype)
         self._slots = np.zeros(places, dtype=np.int64)
         self._start = 0
         if self._count:

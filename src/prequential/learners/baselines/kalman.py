@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from prequential.errors import BadSetting
-from prequential.learners.base import OnlineLearner
+from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.baselines.calibration import Calibration
 from prequential.learners.baselines.kalman_filter import KalmanFilter
 from prequential.learners.normaliser import Normaliser
@@ -87,8 +87,8 @@ class Kalman(OnlineLearner):
     ) -> None:
         super().__init__(classes, missing=missing)
         check_kalman(block=block, gamma=gamma, drift_rate=drift_rate, noise=noise, prior=prior, precision=precision)
-        if missing and not standardise:
-            raise BadSetting("missing (True) needs standardise (False) to be True: the mean takes the place of NaN")
+        check_seed(seed)
+        check_missing(missing, standardise)
         self._config: dict[str, Any] = {
             "block": block, "gamma": gamma, "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples,
             "calibrate": calibrate, "standardise": standardise, "precision": precision, "missing": missing, "seed": seed,
@@ -106,6 +106,15 @@ class Kalman(OnlineLearner):
         if self.filter is None:
             return None
         return self.filter.macs_per_example() + self.calibration.macs_per_example()
+
+    def _prepare(self, x: np.ndarray) -> None:
+        if self.filter is None:
+            self._begin(int(np.prod(x.shape[1:])))
+
+    def _undo(self, known: int, shape: tuple[int, ...] | None) -> None:
+        if self.position == 0:
+            self.filter = self.normaliser = None
+        super()._undo(known, shape)
 
     def _begin(self, features: int) -> KalmanFilter:
         """The parts whose size depends on the number of features."""
@@ -132,7 +141,18 @@ class Kalman(OnlineLearner):
         self._observe(x, slots)
 
     def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        kalman = self.filter or self._begin(int(np.prod(x.shape[1:])))
+        kalman = self.filter
+        assert kalman is not None
+        # the filter refuses a block before it changes anything; only where others went before is there something to undo
+        before = self._state() if len(x) > kalman.block - kalman.pending else None
+        try:
+            return self._in_blocks(kalman, x, slots)
+        except BadSetting:
+            if before is not None:
+                self._load_state(before)
+            raise
+
+    def _in_blocks(self, kalman: KalmanFilter, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
         rows = []
         start = 0
         while start < len(x):

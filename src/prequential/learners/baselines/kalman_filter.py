@@ -129,7 +129,7 @@ class KalmanFilter:
     def load_state(self, state: dict[str, Any]) -> None:
         self.delta = float(state["delta"][0])
         for name in ("mean", "covariance", "phi", "rotated", "white", "factor"):
-            setattr(self, name, torch.tensor(state[name]))
+            setattr(self, name, torch.as_tensor(state[name]).clone())
 
     def macs_per_example(self) -> float:
         """A's product with phi, its (half) update, and the same two for M; the small B x B work included."""

@@ -25,9 +25,9 @@ class KalmanNetwork(Remembering, BlockLearner):
 
     The network's features, brought to mean 0 and deviation 1 inside each example and with a constant 1, are what the
     filter sees; see `Kalman` for what it does with them. When a block is full, the network takes a step on
-    CE(softmax(alpha * features * M), y) with the filter's weights M as they were before the block, and one on the
-    chunk of each replay stream with M as it is now; M and alpha are constants there. Old labels were
-    learnt from features that have moved since: the drift, learned too, is what forgets them.
+    CE(softmax(alpha * features * gamma M), y) with the filter's weights M, drift gamma and alpha as they were before the
+    block, those that predicted it; and one on the chunk of each replay stream with what they are now. All three are
+    constants there. Old labels were learnt from features that have moved since: the drift, learned too, is what forgets them.
 
     A block is `chunk` examples. The network, the drift and alpha are frozen inside a block, the filter is not: each
     prediction uses every label before it.
@@ -124,8 +124,8 @@ class KalmanNetwork(Remembering, BlockLearner):
             self.labels.capacity, samples=c["samples"], learn=c["calibrate"], block=self.stride, seed=self.seed
         )
 
-    def _build(self, extractor: str) -> None:
-        self.network = self.make_network(extractor)
+    def _build(self, shape: tuple[int, ...], extractor: str) -> None:
+        self.network = self.make_network(shape, extractor)
         trained = [(name, p) for name, p in self.network.named_parameters() if not name.startswith("readout.")]
         if not trained:
             raise BadSetting(
@@ -133,8 +133,8 @@ class KalmanNetwork(Remembering, BlockLearner):
             )
         self.optimiser = AdamW(trained, rate=self._own["rate"], weight_decay=self._own["weight_decay"])
         self.filter = make_filter(self.network.width + 1, self.labels.capacity, {**self._own, "block": self.stride})
-        self.weights = self.filter.mean  # M before the block
         self.calibration = self._calibration()
+        self.readout = self._readout()  # as it was before the block
         self.readers = ReplayReaders(self._own["streams"] - 1, seed=self.seed)
         self.steps = 0
 
@@ -147,6 +147,14 @@ class KalmanNetwork(Remembering, BlockLearner):
         self.network.eval()
         return self._phi(x).detach().cpu().to(self.filter.mean.dtype)
 
+    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        before = self._state()  # costs little beside the steps of a chunk
+        try:
+            return super()._observe(x, slots)
+        except BadSetting:  # the filter refused a chunk, perhaps after others had been learnt
+            self._load_state(before)
+            raise
+
     def _log_p(self, x: Tensor) -> Tensor:
         return torch.from_numpy(self.calibration.predict(*self.filter.predict(self._for_filter(x))))
 
@@ -156,27 +164,30 @@ class KalmanNetwork(Remembering, BlockLearner):
         return torch.from_numpy(self.calibration.observe(mean, variance, labels))
 
     def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self._step(self._past(x), torch.from_numpy(slots).to(self.device), self.weights)
+        self._step(self._past(x), torch.from_numpy(slots).to(self.device), self.readout)
         end = self.done + len(slots)
         for reader, chunk in enumerate(self.readers.chunk):
             start = (chunk - 1) * self.stride
             past = self.memory.read(start, min(start + self.stride, end))
             old = torch.tensor(self.labels.assign(past.y), device=self.device)
-            self._step(self._past(past.x), old, self.filter.mean)
+            self._step(self._past(past.x), old, self._readout())
             self.readers.advance(reader, self.done // self.stride + 1, end // self.stride + 1)
-        self.weights = self.filter.mean
+        self.readout = self._readout()
 
-    def _step(self, x: Tensor, y: Tensor, weights: Tensor) -> None:
+    def _readout(self) -> Tensor:
+        """What makes logits of features at the start of the next block: alpha M-, with M- = gamma M."""
+        return math.exp(self.calibration.log_alpha) * self.filter.gamma * self.filter.mean
+
+    def _step(self, x: Tensor, y: Tensor, readout: Tensor) -> None:
         self.network.training_pass(self.seed + 1_000_003 * self.steps)
-        readout = (math.exp(self.calibration.log_alpha) * self.filter.gamma * weights).float().to(self.device)
-        self.optimiser.step(F.cross_entropy(self._phi(x) @ readout, y))
+        self.optimiser.step(F.cross_entropy(self._phi(x) @ readout.float().to(self.device), y))
         self.steps += 1
 
     def _parts(self) -> dict[str, Any]:
         return {
             "network": dict(self.network.named_parameters()),
             "filter": self.filter.state(),
-            "weights": self.weights.clone(),
+            "readout": self.readout,
             "calibration": self.calibration.state(),
             "optimiser": self.optimiser.state(),
             "readers": self.readers.state(),
@@ -186,7 +197,7 @@ class KalmanNetwork(Remembering, BlockLearner):
     def _load_parts(self, state: dict[str, Any]) -> None:
         self.network.load(state["network"])
         self.filter.load_state(state["filter"])
-        self.weights = torch.tensor(state["weights"])
+        self.readout = torch.as_tensor(state["readout"]).clone()
         self.calibration.load_state(state["calibration"])
         self.optimiser.load_state(state["optimiser"])
         self.readers.load_state(state["readers"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from prequential.learners.base import OnlineLearner
+from prequential.learners.base import OnlineLearner, check_seed
 
 
 class LastLabel(OnlineLearner):
@@ -37,6 +37,7 @@ class LastLabel(OnlineLearner):
 
     def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False, seed: int = 0) -> None:
         super().__init__(classes, missing=missing)
+        check_seed(seed)
         self.seed = seed
         self.last = -1  # the unit of the last label, -1 before there is one
         self.repeats = 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from prequential.errors import BadSetting
-from prequential.learners.base import OnlineLearner
+from prequential.learners.base import OnlineLearner, check_seed
 
 
 class Majority(OnlineLearner):
@@ -50,6 +50,7 @@ class Majority(OnlineLearner):
         seed: int = 0,
     ) -> None:
         super().__init__(classes, missing=missing)
+        check_seed(seed)
         if window < 1:
             raise BadSetting(f"window ({window}) must be at least 1")
         if not smoothing > 0:

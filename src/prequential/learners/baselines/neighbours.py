@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from prequential.errors import MissingExtra
 
@@ -21,10 +22,11 @@ from prequential.errors import MissingExtra
 class NeighbourIndex:
     """Finds the nearest of all vectors that were added, by cosine.
 
-    The items are dealt out to `shards` graphs, which are built and searched side by side, one thread each. faiss itself
-    can add to one graph with several threads, but what comes out then depends on the weather. New vectors wait until
-    there are `block` of them, because an insertion costs faiss a pass over the size of the index whatever it inserts;
-    those that wait are compared with exactly. So nothing is found late, and one by one finds the same as many at once.
+    The items are dealt out to `shards` graphs, which are built and searched side by side, with at most as many threads
+    as PyTorch uses; what is found does not depend on that. faiss itself can add to one graph with several threads, but
+    what comes out then depends on the weather. New vectors wait until there are `block` of them, because an insertion
+    costs faiss a pass over the size of the index whatever it inserts; those that wait are compared with exactly. So
+    nothing is found late, and one by one finds the same as many at once.
 
     Parameters
     ----------
@@ -58,7 +60,7 @@ class NeighbourIndex:
         *,
         links: int = 25,
         ef_construction: int = 200,
-        ef_search: int = 64,
+        ef_search: int = 128,
         block: int = 256,
         shards: int = 2,
         half: bool = False,
@@ -153,7 +155,8 @@ class NeighbourIndex:
         self._each_shard(insert)
 
     def _each_shard(self, work: Callable[[int, Any], Any]) -> list[Any]:
-        return list(_pool(len(self._shards)).map(work, range(len(self._shards)), self._shards))
+        threads = min(len(self._shards), torch.get_num_threads())  # no more than the user, or OMP_NUM_THREADS, allows
+        return list(_pool(threads).map(work, range(len(self._shards)), self._shards))
 
 
 def unit(x: np.ndarray) -> np.ndarray:

@@ -88,7 +88,7 @@ class Network(nn.Module):
         """Takes over saved parameters."""
         with torch.no_grad():
             for name, parameter in self.named_parameters():
-                saved = torch.tensor(parameters[name])
+                saved = torch.as_tensor(parameters[name])
                 if saved.shape != parameter.shape:
                     raise BadCheckpoint(
                         f"parameter {name} has shape {tuple(saved.shape)}, expected {tuple(parameter.shape)}"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from prequential.errors import BadSetting
+from prequential.learners.base import check_seed
 from prequential.learners.baselines.remembering import Remembering
 from prequential.learners.normaliser import Normaliser
 
@@ -38,6 +39,7 @@ class Rebuilt(Remembering):
         seed: int,
     ) -> None:
         super().__init__(classes, missing=missing)
+        check_seed(seed)
         if not 0 < smoothing < 1:
             raise BadSetting(
                 f"smoothing ({smoothing}) must be above 0 and below 1: otherwise a label can cost infinitely much"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from prequential.checkpoint import read_checkpoint
-from prequential.errors import BadCheckpoint
 from prequential.learners.base import OnlineLearner
 from prequential.learners.memory import Memory, beside
 from prequential.streams.stream import Stream
@@ -37,17 +35,9 @@ class Remembering(OnlineLearner):
         self.memory.save(beside(path))
         super().save(path)
 
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """The learner that was saved to this file."""
-        saved = read_checkpoint(Path(path))
-        if saved.get("kind") != cls.__name__:
-            raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
-        learner = cls(**saved["config"])
-        if saved["state"]["memory"]["journal"]:
-            learner.memory.load(beside(path))
-        learner.load_state(saved["state"])
-        return learner
+    def _load_beside(self, path: Path, state: dict[str, Any]) -> None:
+        if state["memory"]["journal"]:
+            self.memory.load(beside(path))
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "memory": self.memory.state()}
@@ -60,3 +50,8 @@ class Remembering(OnlineLearner):
         if self.remembers:
             self.memory.keep(x, ys)  # first: where it cannot, nothing has changed yet
         return super()._commit(x, ys)
+
+    def _undo(self, known: int, shape: tuple[int, ...] | None) -> None:
+        if self.remembers:
+            self.memory.forget(self.position)
+        super()._undo(known, shape)

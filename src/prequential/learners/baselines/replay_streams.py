@@ -112,9 +112,9 @@ class ReplayStreams(Remembering, BlockLearner):
             return None
         return (1 + 3 * (1 + len(self.readers))) * self.network.macs()
 
-    def _build(self, extractor: str) -> None:
+    def _build(self, shape: tuple[int, ...], extractor: str) -> None:
         own = self._own
-        self.network, self.averaged = self.make_network(extractor), self.make_network(extractor)
+        self.network, self.averaged = self.make_network(shape, extractor), self.make_network(shape, extractor)
         self.beta = nn.Parameter(torch.tensor([math.log(math.e - 1)], device=self.device))  # softplus of it is 1
         named = self.network.named_parameters()
         self.optimiser = AdamW(named, rate=own["rate"], weight_decay=own["weight_decay"])
@@ -164,7 +164,7 @@ class ReplayStreams(Remembering, BlockLearner):
         self.network.load(state["network"])
         self.averaged.load(state["averaged"])
         with torch.no_grad():
-            self.beta.copy_(torch.tensor(state["beta"]))
+            self.beta.copy_(torch.as_tensor(state["beta"]))
         self.optimiser.load_state(state["optimiser"])
         self.calibrator.load_state(state["calibrator"])
         self.readers.load_state(state["readers"])

@@ -13,12 +13,15 @@ import numpy as np
 from prequential.errors import BadSetting, MissingExtra
 from prequential.learners.baselines.rebuilt import Rebuilt
 
+TIE = 1e-9  # by so much the label that River names is above others that are as probable
+
 
 class RiverLearner(Rebuilt):
     """A classifier of River behind this package's interface and scoring.
 
     River's probabilities are brought to sum 1 and mixed with a little of the uniform distribution, so that a label River
-    gives nothing to still has a probability; what is predicted stays what River predicts. Missing features are left out
+    gives nothing to still has a probability; what is predicted stays what River predicts,
+    also where it finds several labels equally probable. Missing features are left out
     of the dict that River sees.
 
     A River model cannot be saved without pickle. A loaded learner teaches a new model the whole past again, from the
@@ -31,7 +34,7 @@ class RiverLearner(Rebuilt):
     model
         Where the class is inside River: "forest.ARFClassifier", "naive_bayes.GaussianNB", ...
     settings
-        What it is made with. A value {"model": "...", ...} is itself an object of River.
+        What it is made with. A value {"class": "...", ...} is itself an object of River.
     smoothing
         The share of the uniform distribution in the probabilities.
     standardise
@@ -72,7 +75,11 @@ class RiverLearner(Rebuilt):
         return self._common()
 
     def _make(self) -> Any:
-        made = build("river", "river", {"model": self.path, **self.settings}, "seed", self.seed)
+        made = build("river", self.path, self.settings, "seed", self.seed)
+        from river.base import Classifier
+
+        if not isinstance(made, Classifier):
+            raise BadSetting(not_a_classifier("River", self.path))
         # some models (nearest neighbours) draw random numbers while predicting; predicting must change nothing
         self._generators = generators(made)
         return made
@@ -90,15 +97,20 @@ class RiverLearner(Rebuilt):
         return p
 
     def _ask(self, x: dict[int, float]) -> dict[Any, float]:
-        """What River says, with ties broken as River breaks them: by the order of its dict, not of our units."""
+        """What River says; of several labels that are the most probable, the one that it predicts a little more so."""
         try:
             p: dict[Any, float] = dict(self.model.predict_proba_one(x))
         except NotImplementedError:
             label = self.model.predict_one(x)
             return {} if label is None else {label: 1.0}
+        if p and not any(p.values()):  # nothing is probable, so everything is alike
+            p = dict.fromkeys(p, 1.0)
         if p:
-            first = max(p, key=p.__getitem__)
-            p[first] *= 1 + 1e-9
+            best = max(p.values())
+            tied = [label for label, value in p.items() if value == best]
+            label = self.model.predict_one(x) if len(tied) != 1 else tied[0]
+            if tied:  # a NaN is equal to nothing
+                p[label if label in tied else tied[0]] *= 1 + TIE
         return p
 
     def _teach(self, x: np.ndarray, slots: np.ndarray) -> None:
@@ -109,29 +121,39 @@ def _as_dict(values: np.ndarray) -> dict[int, float]:
     return {i: value for i, value in enumerate(values.tolist()) if value == value}
 
 
-def build(library: str, extra: str, given: dict[str, Any], seed_name: str, seed: int) -> Any:
-    """The object of a library that a dict describes: "model" names its class, the rest is what it is made with."""
+def not_a_classifier(library: str, path: str) -> str:
+    """The sentence on a class that does something else."""
+    return f"model {path!r} is no classifier of {library}; expected one that predicts labels from features"
+
+
+def build(library: str, path: str, given: dict[str, Any], seed_name: str, seed: int) -> Any:
+    """An object of a library: where its class is, and what it is made with.
+
+    Among that, a dict with "class" describes another object of the library: "class" is where its class is, the rest is
+    what that one is made with.
+    """
     settings = dict(given)
-    path = str(settings.pop("model"))
     try:
         importlib.import_module(library)
     except ImportError:
-        raise MissingExtra(f"the model {path!r}", extra) from None
+        raise MissingExtra(f"the model {path!r}", library) from None  # the extra has the library's name
     module, _, name = path.rpartition(".")
     try:
         kind = getattr(importlib.import_module(f"{library}.{module}"), name)
     except (ImportError, AttributeError):
         raise BadSetting(f"model {path!r} is not in {library}; expected a name such as {EXAMPLES[library]!r}") from None
     for key, value in settings.items():
-        if isinstance(value, dict) and "model" in value:
-            settings[key] = build(library, extra, value, seed_name, seed)
+        if isinstance(value, dict) and "class" in value:
+            inner = {name: part for name, part in value.items() if name != "class"}
+            settings[key] = build(library, str(value["class"]), inner, seed_name, seed)
     names = inspect.signature(kind).parameters
     if seed_name in names and seed_name not in settings:
         settings[seed_name] = seed
     try:
         return kind(**settings)
-    except TypeError as error:
-        raise BadSetting(f"model {path!r} cannot be made with {sorted(settings)}: {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise BadSetting(f"model {path!r} cannot be made with {sorted(settings)}: {why}") from None
 
 
 EXAMPLES = {"river": "forest.ARFClassifier", "sklearn": "linear_model.SGDClassifier"}

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from prequential.errors import BadSetting
+from prequential.learners.base import check_missing
 from prequential.learners.baselines.rebuilt import Rebuilt
-from prequential.learners.baselines.river import build
+from prequential.learners.baselines.river import build, not_a_classifier
 
 
 class SklearnLearner(Rebuilt):
@@ -32,7 +33,7 @@ class SklearnLearner(Rebuilt):
     model
         Where the class is inside scikit-learn: "linear_model.SGDClassifier", "naive_bayes.GaussianNB", ...
     settings
-        What it is made with. A value {"model": "...", ...} is itself an object of scikit-learn.
+        What it is made with. A value {"class": "...", ...} is itself an object of scikit-learn.
     batch
         How many examples are learnt at once.
     smoothing
@@ -67,10 +68,9 @@ class SklearnLearner(Rebuilt):
         missing: bool = False,
         seed: int = 0,
     ) -> None:
-        if missing and not standardise:
-            raise BadSetting("missing (True) needs standardise (False) to be True: the mean takes the place of NaN")
-        if settings is None and model == "linear_model.SGDClassifier":
-            settings = {"loss": "log_loss"}  # its own default is a hinge, which knows no probabilities
+        check_missing(missing, standardise)
+        if model == "linear_model.SGDClassifier":  # its own default is a hinge, which knows no probabilities
+            settings = {"loss": "log_loss", **(settings or {})}
         super().__init__(
             classes, model=model, settings=settings, batch=batch, smoothing=smoothing, standardise=standardise,
             missing=missing, seed=seed,
@@ -80,7 +80,11 @@ class SklearnLearner(Rebuilt):
         return {**self._common(), "batch": self.stride}
 
     def _make(self) -> Any:
-        made = build("sklearn", "sklearn", {"model": self.path, **self.settings}, "random_state", self.seed)
+        made = build("sklearn", self.path, self.settings, "random_state", self.seed)
+        from sklearn.base import is_classifier
+
+        if not is_classifier(made):
+            raise BadSetting(not_a_classifier("scikit-learn", self.path))
         if not hasattr(made, "partial_fit"):
             raise BadSetting(f"model {self.path!r} has no partial_fit: it cannot learn from a stream")
         self._names_classes = "classes" in inspect.signature(made.partial_fit).parameters
