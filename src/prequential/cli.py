@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -45,7 +47,9 @@ def run(
     from prequential.running.run import Run, new_directory
 
     directory = settings.out or new_directory(settings.stream)
-    _go(Run(directory, settings, learner), begin=True)
+    with _processes(settings.device) as ranks:
+        directory = Path(ranks.text_from_first(str(directory)))
+        _go(Run(directory, settings, learner), begin=True)
 
 
 @app.command
@@ -61,7 +65,8 @@ def resume(directory: Path, /) -> None:
 
     if not (directory / "settings.toml").is_file():
         raise PrequentialError(f"{directory} holds no run: there is no settings.toml in it")
-    _go(Run(directory), begin=False)
+    with _processes(str(read_settings(directory / "settings.toml")[0].get("device", "auto"))):
+        _go(Run(directory), begin=False)
 
 
 @app.command
@@ -143,13 +148,22 @@ def features(
     )
 
 
+@contextmanager
+def _processes(device: str) -> Iterator[Ranks]:  # type: ignore[name-defined]  # noqa: F821
+    """Works together with the other processes that torchrun has started, if there are any."""
+    from prequential.learners import ranks
+
+    yield ranks.join(device)
+    ranks.leave()
+
+
 def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noqa: F821
     from rich.console import Console
 
     from prequential.learners.transformer import Learner
     from prequential.running.progress import ShowProgress, describe
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=not work.ranks.first)
     if begin:
         work.begin()
     else:

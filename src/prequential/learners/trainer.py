@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from prequential.errors import BadCheckpoint
 from prequential.learners.mixing import Mixer
 from prequential.learners.optimiser import Optimiser
+from prequential.learners.ranks import here
 from prequential.learners.replay import ReplayReaders
 from prequential.models.context import Context, Seen, stacked
 from prequential.models.extractors import make_extractor, seed_dropout
@@ -56,6 +57,8 @@ class Trainer:
         device: torch.device,
     ) -> None:
         self.settings, self.device = settings, device
+        self.ranks = here()
+        self.ranks.check(settings.streams, settings.updates)
         with torch.random.fork_rng(
             devices=range(torch.cuda.device_count())
         ):  # reproducible, and nobody else's random numbers are touched
@@ -86,15 +89,19 @@ class Trainer:
 
     def extend_context(self, examples: Examples) -> np.ndarray:
         """Puts labelled examples of an unfinished chunk in the context; their log-probabilities (n, classes)."""
-        log_p, new = self._report(self.context.recent(), examples)
-        self.context.append(new)
-        return self.mixer.extend(_numbers(log_p), examples[1])
+        log_p = None
+        if self.ranks.first:
+            log_p, new = self._report(self.context.recent(), examples)
+            self.context.append(new)
+        return self.mixer.extend(self._shared(log_p, examples), examples[1])
 
     def score(self, examples: Examples) -> np.ndarray:
         """A pass over a whole chunk without a step, for parameters that are frozen; its log-probabilities."""
-        log_p, new = self._report(self.context.past(), examples)
-        self.context.finish_chunk(new)
-        return self.mixer.finish_chunk(_numbers(log_p), examples[1])
+        log_p = None
+        if self.ranks.first:
+            log_p, new = self._report(self.context.past(), examples)
+            self.context.finish_chunk(new)
+        return self.mixer.finish_chunk(self._shared(log_p, examples), examples[1])
 
     def turn(self, chunk: Examples, replay: Callable[[int], Examples], *, position: int, following: int) -> np.ndarray:
         """One turn: the chunk's log-probabilities from before any step on it, then a step in every stream.
@@ -103,6 +110,7 @@ class Trainer:
         and `following` is the number of the next turn.
         """
         turn = position // self.settings.chunk + 1
+        log_p: list[Tensor] | None
         if self.settings.updates == "joint":
             past_chunks = [replay(reader) if turn > 1 else chunk for reader in range(len(self.readers))]
             log_p = self._joint_step([chunk, *past_chunks], position)
@@ -113,7 +121,7 @@ class Trainer:
         for reader, context in enumerate(self.replay_contexts):
             if self.readers.advance(reader, turn, following):
                 context.clear()
-        return self.mixer.finish_chunk(_numbers(log_p), chunk[1])
+        return self.mixer.finish_chunk(self._shared(log_p, chunk), chunk[1])
 
     def _step(self, context: Context, examples: Examples, position: int, *, reported: bool) -> list[Tensor]:
         """A pass over a chunk of one stream and a gradient step; the log-probabilities from before the step."""
@@ -131,15 +139,15 @@ class Trainer:
         context.finish_chunk(report[1])
         return report[0]
 
-    def _joint_step(self, chunks: list[Examples], position: int) -> list[Tensor]:
-        """One step on the chunks of all streams as a batch; the reported stream's log-probabilities."""
+    def _joint_step(self, chunks: list[Examples], position: int) -> list[Tensor] | None:
+        """One step on the chunks of all streams as a batch; the reported stream's log-probabilities, where it is computed."""
         contexts = [self.context, *self.replay_contexts]
-        tensors = [self._tensors(chunk) for chunk in chunks]
-        report = self._report(self.context.past(), chunks[0]) if self._dropout else None
+        tensors = {i: self._tensors(chunk) for i, chunk in enumerate(chunks) if self.ranks.owns(i)}
+        report = self._report(self.context.past(), chunks[0]) if self._dropout and self.ranks.first else None
         self._begin_step()
         # a last chunk that is short cannot share a batch with the others; the gradients are added up either way
-        for length in sorted({len(y) for _, y in tensors}):
-            members = [i for i, (_, y) in enumerate(tensors) if len(y) == length]
+        for length in sorted({len(y) for _, y in tensors.values()}):
+            members = [i for i, (_, y) in tensors.items() if len(y) == length]
             x, y = (torch.stack([tensors[i][part] for i in members]) for part in (0, 1))
             with self._precision():
                 outs, new = self.model(x, y, stacked([contexts[i] for i in members]))
@@ -151,10 +159,21 @@ class Trainer:
                     report = report or ([of_head.detach() for of_head in rows[row]], new.stream(row))
                 else:
                     contexts[i].finish_chunk(new.stream(row))
+        self.ranks.add_up(self.model.parameters())
         self._end_step(position)
-        assert report is not None
+        if report is None:
+            return None
         self.context.finish_chunk(report[1])
         return report[0]
+
+    def _shared(self, log_p: list[Tensor] | None, examples: Examples) -> np.ndarray:
+        """Each head's log-probabilities (heads, n, classes), in every process."""
+        if self.ranks.count == 1:
+            assert log_p is not None
+            return _numbers(log_p)
+        shape = (len(self.model.heads), len(examples[1]), self.model.classes)
+        given = torch.empty(shape, device=self.device) if log_p is None else torch.stack(log_p)
+        return self.ranks.from_first(given.float()).cpu().numpy()
 
     def _loss(self, log_p: list[Tensor], y: Tensor) -> Tensor:
         """Every head's own loss; the loss of their mixture would let a head rest on what another one can do."""
@@ -205,11 +224,17 @@ class Trainer:
             "parameters": {name: value.detach().clone() for name, value in self.model.named_parameters()},
             "optimiser": self._optimiser.state(),
             "context": self.context.state(),
-            "replay_contexts": [context.state() for context in self.replay_contexts],
+            "replay_contexts": self._replay_states(),
             "mixer": self.mixer.state(),
             "readers": self.readers.state(),
             "steps": self.steps,
         }
+
+    def _replay_states(self) -> list[dict[str, Any]]:
+        """The contexts of the replay streams; in the first process of several, those of all of them."""
+        owned = {i: c.state() for i, c in enumerate(self.replay_contexts) if self.ranks.owns(i + 1)}
+        found = self.ranks.gathered(owned)
+        return [found[i] if i in found else c.state() for i, c in enumerate(self.replay_contexts)]
 
     def load_state(self, state: dict[str, Any]) -> None:
         for name, parameter in self.model.named_parameters():

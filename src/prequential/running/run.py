@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -24,6 +25,7 @@ from prequential.drawing.curves import draw_run
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.learners.base import Charges
 from prequential.learners.named import make_learner
+from prequential.learners.ranks import here
 from prequential.running.settings import RunSettings, read_settings, write_settings
 from prequential.scoring.evaluate import evaluate
 from prequential.scoring.records import RecordWriter
@@ -54,10 +56,11 @@ class Run:
 
     def __init__(self, directory: Path, run: RunSettings | None = None, learner: Settings | None = None) -> None:
         self.directory = directory
+        self.ranks = here()  # of several processes, the first one writes, and the others help it to learn
         if run is None or learner is None:
             given, learning = read_settings(directory / "settings.toml")
             run, learner = RunSettings(**given), Settings(**learning)
-        elif directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
+        elif self.ranks.first and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
             raise BadInput(f"{directory} is not empty; prequential resume {directory} goes on with a run that is there")
         self.settings, self.learner_settings = run, learner
         name, options = stream_options(run.stream)
@@ -75,7 +78,7 @@ class Run:
             run.learner,
             run.classes or self.stream.classes or DEFAULT_CLASSES,
             settings=learner,
-            device=run.device,
+            device=run.device if self.ranks.count == 1 else str(self.ranks.device),
             missing=self.stream.missing,
         )
         self.scores = Scores(self.learner.labels.capacity, self.stream.task_starts())
@@ -99,6 +102,8 @@ class Run:
 
     def begin(self) -> None:
         """Writes what a new run starts with."""
+        if not self.ranks.first:
+            return
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock.take()
         # a path is kept whole, so that the run can be resumed from anywhere
@@ -112,20 +117,22 @@ class Run:
 
     def _foreign(self, state: dict[str, Any]) -> str | None:
         """Why a checkpoint is not one of this run, if it is not."""
-        for name, here in (("kind", type(self.learner).__name__), ("config", self.learner.config())):
-            if state.get(name) != json.loads(json.dumps(here)):
-                return f"it was made by a learner with {name} {state.get(name)}, expected {here}"
+        for name, expected in (("kind", type(self.learner).__name__), ("config", self.learner.config())):
+            if state.get(name) != json.loads(json.dumps(expected)):
+                return f"it was made by a learner with {name} {state.get(name)}, expected {expected}"
         return None
 
     def restore(self) -> None:
         """Goes back to the newest good checkpoint; without one, to the beginning."""
-        self._lock.take()  # first of all: what another process is writing must not be touched
-        if not (self.directory / "environment.json").exists():  # killed before it was written
+        if self.ranks.first:
+            self._lock.take()  # first of all: what another process is writing must not be touched
+        if self.ranks.first and not (self.directory / "environment.json").exists():  # killed before it was written
             self._write_environment()
         state, refused = self._checkpoints.newest(self._foreign)
         self.warnings += [f"{sentence}; using the one before it" for sentence in refused]
         if state is None:
-            self.records.clear()
+            if self.ranks.first:
+                self.records.clear()
             return
         if state["fingerprint"] != self._fingerprint:
             raise BadCheckpoint(
@@ -140,13 +147,14 @@ class Run:
         self.learner.replay_from(self.stream)
         self.learner.load_state(state["learner"])
         self.scores.load_state(state["scores"])
-        self.records.load_state(state["records"])
+        if self.ranks.first:
+            self.records.load_state(state["records"])
         self.position = int(state["position"])
         self.seconds = float(state["seconds"])
 
     def go(self, progress: Progress | None = None) -> Scores:
         """Runs to the end, or until a signal asks to stop; either way everything is saved."""
-        with self._lock, _Signals(self):
+        with self._lock if self.ranks.first else nullcontext(), _Signals(self):
             saved = begun = time.monotonic()
             before = self.seconds
             starts = self.stream.task_starts()
@@ -156,12 +164,15 @@ class Run:
                 tasks = None
                 if starts is not None:
                     tasks = np.searchsorted(starts, np.arange(self.position, position), side="right") - 1
-                self.records.append(self.position, chunk.y, charges, self.learner.labels.known, tasks)
+                if self.ranks.first:
+                    self.records.append(self.position, chunk.y, charges, self.learner.labels.known, tasks)
                 self.position = position
                 self.seconds = before + time.monotonic() - begun
                 if progress is not None:
                     progress(self)
-                if self.stopped or time.monotonic() - saved >= self.settings.checkpoint_seconds:
+                due = time.monotonic() - saved >= self.settings.checkpoint_seconds
+                self.stopped, due = self.ranks.agree(self.stopped, due)
+                if self.stopped or due:
                     if not self.finished:  # the end is saved below, after the last steps
                         self.checkpoint()
                     saved = time.monotonic()
@@ -178,6 +189,9 @@ class Run:
 
     def checkpoint(self) -> None:
         """Saves everything that what comes next depends on."""
+        learner = self.learner.state()  # all processes have a part in it
+        if not self.ranks.first:
+            return
         self._checkpoints.write(
             self.position,
             {
@@ -187,7 +201,7 @@ class Run:
                 "config": self.learner.config(),
                 "position": self.position,
                 "seconds": self.seconds,
-                "learner": self.learner.state(),
+                "learner": learner,
                 "scores": self.scores.state(),
                 "records": self.records.state(),
             },
@@ -195,6 +209,8 @@ class Run:
 
     def finish(self) -> None:
         """Writes the records, the scores and the pictures as they are now."""
+        if not self.ranks.first:
+            return
         self.records.close()
         summary = {
             "finished": self.finished,
@@ -243,7 +259,12 @@ def _stream_options(run: RunSettings, name: str, examples: int | None) -> dict[s
 
 def _numerics(run: Run) -> dict[str, Any]:
     """What results depend on in their last bits."""
-    return {"threads": torch.get_num_threads(), "torch": torch.__version__, "device": _device(run)}
+    return {
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "device": _device(run),
+        "processes": run.ranks.count,
+    }
 
 
 def _device(run: Run) -> str:

@@ -1,0 +1,69 @@
+"""Two processes of one thread against one process of one thread: examples/s of the paper's base model with joint updates.
+
+python benchmarks/processes.py [--turns 6] [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+SETTINGS = {"width": 1024, "depth": 4, "window": 512, "chunk": 256, "streams": 8, "updates": "joint", "method": "paper"}
+
+
+def work(turns: int) -> None:
+    """Takes some turns in this process, together with the others; the first prints examples/s."""
+    import torch
+
+    from prequential import Learner
+    from prequential.learners import ranks
+    from prequential.streams.photos import PhotoStream
+
+    torch.set_num_threads(1)
+    here = ranks.join("cpu")
+    photos = PhotoStream(1_000_000)
+    learner = Learner(classes=713, recent=0, device="cpu", **SETTINGS)
+    chunk = SETTINGS["chunk"]
+    learner.replay_from(photos)
+    began = 0.0
+    for turn in range(turns + 2):
+        if turn == 2:  # the first builds the network, the second fills the caches
+            began = time.perf_counter()
+        piece = photos.read(turn * chunk, (turn + 1) * chunk)
+        learner.observe(piece.x, piece.y)
+    if here.first:
+        print(turns * chunk / (time.perf_counter() - began))
+    ranks.leave()
+
+
+def rate(processes: int, turns: int) -> float:
+    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    command = [sys.executable, *start, __file__, "--work", "--turns", str(turns)]
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True
+    )
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.work:
+        work(given.turns)
+        return
+    pairs = [(rate(1, given.turns), rate(2, given.turns)) for _ in range(given.rounds)]
+    ratios = sorted(two / one for one, two in pairs)
+    for one, two in pairs:
+        print(f"one process {one:.1f} examples/s, two {two:.1f}: {two / one:.2f} x")
+    print(f"median {statistics.median(ratios):.2f} x, best {ratios[-1]:.2f} x")
+
+
+if __name__ == "__main__":
+    main()
