@@ -72,7 +72,7 @@ def draw_accuracies(scores: Many, path: str | Path | None = None) -> Figure:
         chance = 1 / _classes(learners)
         axes.set_ylim(0, min(1.02, max(highest, 1.5 * chance) * 1.08))
         axes.yaxis.set_major_formatter(percent)
-        axes.set_title(f"{stream}: average accuracy so far")
+        axes.set_title(f"{_without_folders(stream)}: average accuracy so far")
         texts = {name: f"{_mean(some, 'accuracy'):.1%}".replace("%", " %") for name, some in learners.items()}
         _label_curves(axes, learners, "accuracy", texts, looks, (chance, "chance"))
     return _saved(figure, path)
@@ -97,7 +97,7 @@ def draw_losses(scores: Many, path: str | Path | None = None) -> Figure:
         uniform = math.log(_classes(everyone))
         ends = [min(_mean(some, "log_loss"), WILD * uniform) for some in learners.values()]
         axes.set_ylim(0, 1.08 * max(uniform, *ends, 1e-3))
-        axes.set_title(f"{stream}: average log-loss so far, in nats")
+        axes.set_title(f"{_without_folders(stream)}: average log-loss so far, in nats")
         texts = {name: f"{_mean(some, 'log_loss'):.3f}" for name, some in learners.items()}
         _label_curves(axes, learners, "log_loss", texts, looks, (uniform, "uniform"))
     return _saved(figure, path)
@@ -128,7 +128,7 @@ def draw_bits(scores: Many, path: str | Path | None = None) -> Figure:
             axes.text(1.02, y, text, va="center", transform=axes.get_yaxis_transform())
         axes.axvline(1, color=GREY, lw=0.9, ls=":")
         axes.set(xlim=(0, 1.02 * right), ylim=(len(learners) - 0.4, -0.6))
-        axes.set_title(f"{stream}: description length")
+        axes.set_title(f"{_without_folders(stream)}: description length")
         axes.set_xlabel("share of the uniform code")
         axes.set_yticks(range(len(learners)), [looks[name].name for name, _ in learners])
         axes.tick_params(axis="y", length=0)
@@ -162,7 +162,7 @@ def draw_costs(scores: Many, seconds: Numbers, macs: Numbers, path: str | Path |
         highest = max(each.accuracy for some in learners.values() for each in some)
         left.set_ylim(0, min(1.02, highest * 1.08) or 1)
         left.yaxis.set_major_formatter(percent)
-        left.set_title(f"{stream}: accuracy by time")
+        left.set_title(f"{_without_folders(stream)}: accuracy by time")
         right.set_title("accuracy by multiply-accumulates")
         ends = [(_mean(learners[n], "accuracy"), f"{looks[n].sign} {looks[n].name}", looks[n].colour) for n in learners]
         _names(right, ends, height)
@@ -267,6 +267,17 @@ def _looks(scores: Many) -> dict[str, Look]:
         marker, sign = MARKERS[again % len(MARKERS)]
         looks[learner] = Look(name, PALETTE[i % len(PALETTE)], DASHES[again % len(DASHES)], marker, sign)
     return looks
+
+
+def _without_folders(stream: str) -> str:
+    """A stream as it is named, without the folders its file lies in.
+
+    >>> _without_folders("covertype:/data/uci/covtype.npz(classes=7)")
+    'covertype:covtype.npz(classes=7)'
+    """
+    place, bracket, options = stream.partition("(")
+    kind, colon, path = place.rpartition(":")
+    return f"{kind}{colon}{path.rpartition('/')[2] or path}{bracket}{options}"
 
 
 def short_name(name: str) -> str:
