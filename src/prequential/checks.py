@@ -254,7 +254,7 @@ def check_memory(make: Make) -> None:
     x, y = _examples(200)
     tracemalloc.start()
     try:
-        for _ in range(3):  # until everything that is kept has been made
+        for _ in range(8):  # until everything that is kept has been made, by the libraries below too
             learner.learn_many(x, y)
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
