@@ -254,21 +254,23 @@ def check_memory(make: Make) -> None:
     x, y = _examples(200)
     tracemalloc.start()
     try:
-        for _ in range(8):  # until everything that is kept has been made, by the libraries below too
+        for _ in range(3):  # until everything that is kept has been made
             learner.learn_many(x, y)
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        for _ in range(4):
-            learner.learn_many(x, y)
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
+        grown = []
+        for _ in range(3):  # what grows does so every time; the libraries below fill caches of their own once
+            gc.collect()
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(4):
+                learner.learn_many(x, y)
+            gc.collect()
+            grown.append(tracemalloc.get_traced_memory()[0] - before)
         held = _bytes(learner.state())
         for _ in range(2):
             learner.learn_many(x, y)
         more = _bytes(learner.state()) - held
     finally:
         tracemalloc.stop()
-    assert grown < 20 * 1024, f"800 more examples took {grown} more bytes"
+    assert min(grown) < 20 * 1024, f"800 more examples took {min(grown)} more bytes"
     assert more < 4 * 1024, f"400 more examples made the state larger by {more} bytes"
 
 
