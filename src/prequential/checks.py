@@ -15,7 +15,6 @@ import gc
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Hashable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -257,20 +256,19 @@ def check_memory(make: Make) -> None:
     try:
         for _ in range(3):  # until everything that is kept has been made
             learner.learn_many(x, y)
-        grown, held = [], [_bytes(learner.state())]
-        for _ in range(3):  # what grows does so every time; the libraries below fill caches of their own once
-            gc.collect()
-            before = tracemalloc.get_traced_memory()[0]
-            for _ in range(4):
-                learner.learn_many(x, y)
-            gc.collect()
-            grown.append(tracemalloc.get_traced_memory()[0] - before)
-            held.append(_bytes(learner.state()))
+        held = _bytes(learner.state())
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(12):
+            learner.learn_many(x, y)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert min(grown) < 20 * 1024, f"800 more examples took {min(grown)} more bytes"
-    more = min(after - before for before, after in pairwise(held))
-    assert more < 4 * 1024, f"800 more examples made the state larger by {more} bytes"
+    # Libraries fill caches of their own, up to 24 KiB of them: what is left is not even two numbers an example.
+    assert grown < 40 * 1024, f"2,400 more examples took {grown} more bytes"
+    more = _bytes(learner.state()) - held
+    assert more < 4 * 1024, f"2,400 more examples made the state larger by {more} bytes"
 
 
 CHECKS: list[Callable[[Make], None]] = [
