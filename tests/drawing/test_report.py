@@ -14,7 +14,7 @@ from drawing.report_runs import CLASSES, add, make_run
 from prequential.checkpoint import write_checkpoint
 from prequential.drawing.report import write_report
 from prequential.drawing.report.data import group_names, page_data
-from prequential.drawing.report.figures import draw_length
+from prequential.drawing.report.figures import draw_alone, length_panel
 from prequential.drawing.report.page import make_page
 from prequential.drawing.report.reading import RunReader, find_runs
 from prequential.drawing.report.write import read_runs
@@ -287,9 +287,9 @@ def test_figures_for_a_paper(tmp_path, monkeypatch, task_length):
 def test_the_description_length_grows_to_that_of_the_run(tmp_path):
     (reader,) = read_runs([make_run(tmp_path / "run", 700)])
     scores = reader.sums.scores
-    (axes,) = draw_length({"it": scores}).axes
+    (axes,) = draw_alone(length_panel, {"it": scores}).axes
     assert axes.lines[0].get_ydata()[-1] == pytest.approx(scores.bits)
     assert axes.lines[1].get_ydata()[-1] == pytest.approx(scores.uniform_bits)
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
-        draw_length({"it": scores}, tmp_path / f"length.{kind}")
+        draw_alone(length_panel, {"it": scores}, tmp_path / f"length.{kind}")
         assert (tmp_path / f"length.{kind}").read_bytes().startswith(start)

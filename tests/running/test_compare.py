@@ -248,18 +248,10 @@ class TestTable1:
 
 
 class TestResume:
-    def test_stopped_and_resumed_it_gives_the_same_table(self, tmp_path, no_pictures, monkeypatch):
+    def test_stopped_and_resumed_it_gives_the_same_table(self, tmp_path, no_pictures, stopping):
         learners = ("transformer", "er(batch=8)")
         compare(plan(learners=learners), tmp_path / "whole", jobs=0)
-        count = 0
-
-        def stop(telling, run):
-            nonlocal count
-            count += 1
-            run.stopped = count == 6
-
-        with monkeypatch.context() as patch:
-            patch.setattr("prequential.running.cell.Telling.__call__", stop)
+        with stopping(6):
             assert compare(plan(learners=learners), tmp_path / "parts", jobs=0) is None
         states = [
             read_progress(cell.directory).get("state") for cell in plan(learners=learners).cells(tmp_path / "parts")

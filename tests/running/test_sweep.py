@@ -183,17 +183,9 @@ class TestInterrupted:
         assert table(out) == table(whole)
         assert completed(out) == completed(whole)
 
-    def test_stopped_in_a_run_it_goes_on_from_its_checkpoint(self, tmp_path, monkeypatch, whole):
+    def test_stopped_in_a_run_it_goes_on_from_its_checkpoint(self, tmp_path, monkeypatch, stopping, whole):
         file, out = written(tmp_path), tmp_path / "out"
-        count = 0
-
-        def stop(telling, run):
-            nonlocal count
-            count += 1
-            run.stopped = count == 6
-
-        with monkeypatch.context() as patch:
-            patch.setattr("prequential.running.cell.Telling.__call__", stop)
+        with stopping(6):
             assert sweep(file, out=out, jobs=0) is None
         states = [read_progress(path)["state"] for path in out.glob("trials/*/0")]
         assert sorted(states) == ["finished", "stopped"]

@@ -166,11 +166,7 @@ def test_labels_and_shapes_that_are_wrong(tmp_path):
         split_cifar(tmp_path / "p")
 
 
-def test_download_without_a_network(monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(download.urllib.request, "urlopen", refuse)
+def test_download_without_a_network(no_network):
     with pytest.raises(
         BadInput,
         match=r"cifar-100-binary.tar.gz cannot be fetched \(no route to host\); fetch it where there is a network and give",

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from prequential.errors import BadInput
-from prequential.streams import download
 from prequential.streams.emnist import load_emnist, read_idx, split_emnist
 from streams.battery import check_stream
 
@@ -115,11 +114,7 @@ def test_labels_and_shapes_that_are_wrong(tmp_path):
         split_emnist(packed)
 
 
-def test_download_without_a_network(monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(download.urllib.request, "urlopen", refuse)
+def test_download_without_a_network(no_network):
     with pytest.raises(
         BadInput,
         match=r"gzip.zip cannot be fetched \(no route to host\); fetch it where there is a network and give its path",

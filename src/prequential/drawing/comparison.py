@@ -11,9 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 
-from prequential.drawing.style import COLOURS, GREY, INK, percent, save, short, styled
+from prequential.drawing.style import COLOURS, GREY, INK, examples_axis, percent, saved, styled
 from prequential.errors import BadInput
 from prequential.scoring.scores import Scores
 
@@ -75,7 +74,7 @@ def draw_accuracies(scores: Many, path: str | Path | None = None) -> Figure:
         axes.set_title(f"{_without_folders(stream)}: average accuracy so far")
         texts = {name: f"{_mean(some, 'accuracy'):.1%}".replace("%", " %") for name, some in learners.items()}
         _label_curves(axes, learners, "accuracy", texts, looks, (chance, "chance"))
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 @styled
@@ -100,7 +99,7 @@ def draw_losses(scores: Many, path: str | Path | None = None) -> Figure:
         axes.set_title(f"{_without_folders(stream)}: average log-loss so far, in nats")
         texts = {name: f"{_mean(some, 'log_loss'):.3f}" for name, some in learners.items()}
         _label_curves(axes, learners, "log_loss", texts, looks, (uniform, "uniform"))
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 @styled
@@ -134,7 +133,7 @@ def draw_bits(scores: Many, path: str | Path | None = None) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_formatter(percent)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 @styled
@@ -166,7 +165,7 @@ def draw_costs(scores: Many, seconds: Numbers, macs: Numbers, path: str | Path |
         right.set_title("accuracy by multiply-accumulates")
         ends = [(_mean(learners[n], "accuracy"), f"{looks[n].sign} {looks[n].name}", looks[n].colour) for n in learners]
         _names(right, ends, height)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _plot_cost(axes: Axes, x: list[float], accuracy: list[float], look: Look) -> None:
@@ -214,10 +213,7 @@ def _plot_curves(axes: Axes, learners: dict[str, list[Scores]], what: str, looks
         if len(some) > 1:
             axes.fill_between(position[told], values.min(0), values.max(0), color=look.colour, alpha=0.15, lw=0)
         highest, longest = max(highest, float(values.max())), max(longest, int(position[-1]))
-    axes.set_xlim(0, longest)
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(short)
-    axes.set_xlabel("examples")
+    examples_axis(axes, longest)
     axes.grid(True, axis="y")
     return highest
 
@@ -327,9 +323,3 @@ def _classes(learners: dict[str, list[Scores]]) -> int:
 
 def _mean(some: list[Scores], what: str) -> float:
     return float(np.mean([getattr(each, what) for each in some]))
-
-
-def _saved(figure: Figure, path: str | Path | None) -> Figure:
-    if path is not None:
-        save(figure, path)
-    return figure

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from prequential.drawing.style import COLOURS, GREY, label_ends, percent, save, short, styled
+from prequential.drawing.style import COLOURS, GREY, colours, examples_axis, label_ends, percent, saved, short, styled
 from prequential.errors import BadInput
 from prequential.scoring.scores import FEW_TASKS, Scores
 
@@ -47,15 +47,15 @@ def draw_run(scores_by_name: dict[str, Scores], path: str | Path | None = None, 
     >>> [axes.get_title(loc="left") for axes in figure.axes]
     ['Accuracy so far, and of the last 100 examples (faint)', 'Log-loss in nats so far, and lately (faint)']
     """
-    _check(scores_by_name)
-    figure = _figure(9.2, 3.5, title)
+    check_scores(scores_by_name)
+    figure = new_figure(9.2, 3.5, title)
     left, right = figure.subplots(1, 2)
-    _draw_accuracy(left, scores_by_name)
+    accuracy_panel(left, scores_by_name)
     if all(scores.task_count for scores in scores_by_name.values()):
-        _draw_within_task(right, scores_by_name)
+        within_task_panel(right, scores_by_name)
     else:
-        _draw_loss(right, scores_by_name)
-    return _saved(figure, path)
+        loss_panel(right, scores_by_name)
+    return saved(figure, path)
 
 
 @styled
@@ -74,7 +74,7 @@ def draw_tasks(scores: Scores, path: str | Path | None = None, title: str = "") 
     tasks, cells = scores.tasks(), scores.heat_map(HEAT_MAP_COLUMNS)
     if not scores.count:
         raise BadInput("there is nothing to draw: 0 examples were scored, expected at least 1")
-    figure = _figure(6.4, 5.0, title)
+    figure = new_figure(6.4, 5.0, title)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.5])
 
     middle = (tasks["first_task"] + tasks["last_task"]) / 2
@@ -97,7 +97,7 @@ def draw_tasks(scores: Scores, path: str | Path | None = None, title: str = "") 
     below.set_title("Accuracy by position in the task" + (f", mean of {joined} tasks a column" if joined > 1 else ""))
     bar = figure.colorbar(mesh, ax=below, format=FuncFormatter(percent), pad=0.02, aspect=18)
     bar.outline.set_visible(False)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 @styled
@@ -113,11 +113,11 @@ def draw_calibration(scores_by_name: dict[str, Scores], path: str | Path | None 
     title
         The title of the figure.
     """
-    _check(scores_by_name)
-    figure = _figure(4.4, 4.8, title)
+    check_scores(scores_by_name)
+    figure = new_figure(4.4, 4.8, title)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
     above.plot([0, 1], [0, 1], color=GREY, lw=0.8, ls=":")
-    for (name, scores), colour in zip(scores_by_name.items(), _colours(scores_by_name), strict=True):
+    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
         table = scores.calibration()
         held = table["count"] > 0
         label = f"{name}, error {percent(scores.calibration_error)}"
@@ -133,12 +133,13 @@ def draw_calibration(scores_by_name: dict[str, Scores], path: str | Path | None 
     below.set(xlim=(0, 1.01), ylim=(0, None), xlabel="confidence", title="Share of examples")
     for axis in (below.xaxis, below.yaxis):
         axis.set_major_formatter(percent)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
-def _draw_accuracy(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
+def accuracy_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
+    """Accuracy over the stream, so far and faintly of the latest examples."""
     ends, highest, window = [], 0.0, 0
-    for (name, scores), colour in zip(scores_by_name.items(), _colours(scores_by_name), strict=True):
+    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
         curve = _plot_curve(axes, scores, "accuracy", colour)
         ends.append((scores.accuracy, f"{name}\n{scores.accuracy:.1%}".replace("%", " %"), colour))
         highest = max(highest, float(curve.max()), scores.accuracy)
@@ -146,13 +147,14 @@ def _draw_accuracy(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     chance = 1 / max(scores.classes for scores in scores_by_name.values())
     _percent_axis(axes, highest, chance)
     axes.set_title(f"Accuracy so far, and of the last {window:,} examples (faint)")
-    _examples_axis(axes, scores_by_name)
+    examples_axis(axes, max(scores.count for scores in scores_by_name.values()))
     label_ends(axes, [*ends, (chance, "chance", GREY)])
 
 
-def _draw_loss(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
+def loss_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
+    """Log-loss over the stream, so far and faintly of the latest examples."""
     ends, highest = [], 0.0
-    for (name, scores), colour in zip(scores_by_name.items(), _colours(scores_by_name), strict=True):
+    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
         curve = _plot_curve(axes, scores, "log_loss", colour)
         ends.append((scores.log_loss, f"{name}\n{scores.log_loss:.3f}", colour))
         highest = max(highest, float(curve.max()))
@@ -162,7 +164,7 @@ def _draw_loss(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     axes.set_ylim(0, 1.08 * highest or 1)
     axes.grid(True, axis="y")
     axes.set_title("Log-loss in nats so far, and lately (faint)")
-    _examples_axis(axes, scores_by_name)
+    examples_axis(axes, max(scores.count for scores in scores_by_name.values()))
     label_ends(axes, [*ends, (uniform, "uniform", GREY)])
 
 
@@ -177,13 +179,13 @@ def _plot_curve(axes: Axes, scores: Scores, what: str, colour: str) -> np.ndarra
     return seen if len(seen) else np.zeros(1)
 
 
-def _draw_within_task(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
-    """One learner: early, middle and late tasks from light to dark. Several: early dashed, late solid."""
+def within_task_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
+    """Accuracy by position in the task. One learner: early, middle and late tasks from light to dark. Several: early dashed, late solid."""
     alone = len(scores_by_name) == 1
     ends, highest, longest = [], 0.0, 1
     chance = 1 / max(scores.classes for scores in scores_by_name.values())
     size, groups = _groups(min(scores.task_count for scores in scores_by_name.values()))
-    for (name, scores), colour in zip(scores_by_name.items(), _colours(scores_by_name), strict=True):
+    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
         for i, start in enumerate(groups):
             late = i == len(groups) - 1
             if i and not late and not alone:
@@ -239,23 +241,13 @@ def _percent_axis(axes: Axes, highest: float, chance: float) -> None:
     axes.axhline(chance, color=GREY, lw=0.9, ls=":")
 
 
-def _examples_axis(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
-    axes.set_xlim(0, max(scores.count for scores in scores_by_name.values()))
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(short)
-    axes.set_xlabel("examples")
-
-
-def _check(scores_by_name: dict[str, Scores]) -> None:
+def check_scores(scores_by_name: dict[str, Scores]) -> None:
+    """Complains where there is nothing to draw."""
     if not scores_by_name:
         raise BadInput("there is nothing to draw: got 0 learners, expected at least 1")
     for name, scores in scores_by_name.items():
         if not scores.count:
             raise BadInput(f"there is nothing to draw: {name!r} has 0 examples scored, expected at least 1")
-
-
-def _colours(scores_by_name: dict[str, Scores]) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(len(scores_by_name))]
 
 
 def _light(colour: str, share: float = 0.35) -> tuple[float, float, float]:
@@ -264,15 +256,10 @@ def _light(colour: str, share: float = 0.35) -> tuple[float, float, float]:
     return r, g, b
 
 
-def _figure(width: float, height: float, title: str) -> Figure:
+def new_figure(width: float, height: float, title: str = "") -> Figure:
+    """An empty figure of this size in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.07, wspace=0.06, hspace=0.02)
     figure = Figure(figsize=(width, height), layout=layout)
     if title:
         figure.suptitle(title, x=0.11 / width, ha="left", fontsize=11, fontweight="bold")
-    return figure
-
-
-def _saved(figure: Figure, path: str | Path | None) -> Figure:
-    if path is not None:
-        save(figure, path)
     return figure

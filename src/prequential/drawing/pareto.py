@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from prequential.drawing.comparison import MARKERS, PALETTE, _cost_axis, _figure, _saved, short_name
-from prequential.drawing.style import COLOURS, FAINT, GREY, INK, percent, short, styled
+from prequential.drawing.comparison import MARKERS, PALETTE, _cost_axis, _figure, short_name
+from prequential.drawing.style import COLOURS, FAINT, GREY, INK, percent, saved, short, styled
 from prequential.errors import BadInput
 
 # The values of some trials, each in the order of the objectives.
@@ -105,7 +105,7 @@ def draw_fronts(groups: dict[str, Group], objectives: Sequence[str], path: str |
             for name, (colour, marker) in _looks(groups).items()
         ]
         grid[min(columns, len(pairs)) - 1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02))
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _plot_fronts(axes: Axes, groups: dict[str, list[tuple[float, float]]], across: str, up: str) -> None:
@@ -208,7 +208,7 @@ def draw_settings(
         axes.set_title(name)
         if i % columns == 0:
             axes.set_ylabel(NAMES[objective])
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _plot_setting(axes: Axes, name: str, some: list[tuple[Any, float, bool]], log: bool) -> None:
@@ -282,4 +282,4 @@ def draw_history(
     axes.grid(True, axis="y")
     axes.set_xlabel("trial")
     axes.set_title(f"{NAMES[objective]} of each trial, and the best so far", color=INK)
-    return _saved(figure, path)
+    return saved(figure, path)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from prequential.drawing.style import COLOURS, GREY, percent, short, styled
+from prequential.drawing.style import COLOURS, GREY, colours, percent, short, styled
 from prequential.scoring.scores import Scores
 
 # A line of a figure: x, and the numbers of each seed at it.
@@ -49,7 +48,7 @@ def draw_lines(
     figure = Figure(figsize=(5.2, 3.4), layout=ConstrainedLayoutEngine())
     axes = figure.subplots()
     marks = sorted({x for line in lines.values() for x in line})
-    for colour, (name, line) in zip(_colours(lines), lines.items(), strict=True):
+    for colour, (name, line) in zip(colours(lines), lines.items(), strict=True):
         xs = sorted(line)
         axes.plot(xs, [np.mean(line[x]) for x in xs], color=colour, marker="o", markersize=4, label=name)
         for x in xs:
@@ -78,7 +77,7 @@ def draw_task_curves(groups: dict[str, list[Scores]]) -> Figure:
     """Accuracy and log-loss of every task, averaged over the seeds: one line for each name."""
     figure = Figure(figsize=(7.2, 3.0), layout=ConstrainedLayoutEngine())
     for axes, what, label in zip(figure.subplots(1, 2), ("accuracy", "log_loss"), ("accuracy", "nats"), strict=True):
-        for colour, (name, some) in zip(_colours(groups), groups.items(), strict=True):
+        for colour, (name, some) in zip(colours(groups), groups.items(), strict=True):
             tables = [scores.tasks() for scores in some]
             mean = np.mean([table[what] for table in tables], axis=0)
             axes.plot(tables[0]["first_task"] + 1, mean, color=colour, label=name, linewidth=1.4)
@@ -126,7 +125,7 @@ def draw_instantaneous(groups: dict[str, list[Scores]], window: int | None = Non
     """Accuracy over the latest examples and over all so far, averaged over the seeds: one colour for each name."""
     figure = Figure(figsize=(7.2, 3.0), layout=ConstrainedLayoutEngine())
     for axes, kind in zip(figure.subplots(1, 2, sharey=True), ("accuracy", "running_accuracy"), strict=True):
-        for colour, (name, some) in zip(_colours(groups), groups.items(), strict=True):
+        for colour, (name, some) in zip(colours(groups), groups.items(), strict=True):
             curves = [scores.curve(window) for scores in some]
             length = min(len(curve["position"]) for curve in curves)
             mean = np.mean([curve[kind][:length] for curve in curves], axis=0)
@@ -141,16 +140,12 @@ def draw_instantaneous(groups: dict[str, list[Scores]], window: int | None = Non
     return figure
 
 
-def _colours(named: dict[str, Any]) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(len(named))]
-
-
 @styled
 def draw_front(points: dict[str, list[tuple[float, float]]], cost: str = "multiply-accumulates") -> Figure:
     """Accuracy over cost, a dot for each run, and the Pareto front of each name."""
     figure = Figure(figsize=(5.2, 3.6), layout=ConstrainedLayoutEngine())
     axes = figure.subplots()
-    for colour, (name, some) in zip(_colours(points), points.items(), strict=True):
+    for colour, (name, some) in zip(colours(points), points.items(), strict=True):
         axes.plot(*zip(*some, strict=True), "o", color=colour, alpha=0.4, markersize=4)
         front: list[tuple[float, float]] = []
         for x, y in sorted(some):

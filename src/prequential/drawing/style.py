@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -13,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from prequential.checkpoint import write_atomically
 from prequential.errors import BadSetting
@@ -103,6 +104,26 @@ def save(figure: Figure, path: str | Path) -> None:
     with style():
         figure.savefig(data, format=kind[1:], dpi=150, metadata=METADATA[kind])
     write_atomically(path, data.getvalue())
+
+
+def saved(figure: Figure, path: str | Path | None) -> Figure:
+    """The figure, which is also written where there is a path."""
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def colours(named: Sized) -> list[str]:
+    """A colour for each of these; they begin again when they are used up."""
+    return [COLOURS[i % len(COLOURS)] for i in range(len(named))]
+
+
+def examples_axis(axes: Axes, longest: int) -> None:
+    """Makes the axis at the bottom one of positions in the stream, up to the longest."""
+    axes.set_xlim(0, longest)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(short)
+    axes.set_xlabel("examples")
 
 
 def short(number: float, _tick: object = None) -> str:

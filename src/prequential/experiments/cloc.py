@@ -12,10 +12,10 @@ from prequential.experiments.base import PAPER, Ask, Drawn, Found, Trial, over_s
 from prequential.settings import Settings
 
 STREAM = "photos"
-SMALL = PAPER.changed(width=128, depth=2, window=256, chunk=64, streams=4, rate=0.06)
+SMALL = PAPER.changed(width=128, depth=2, window=256, chunk=64, streams=4, rate=0.18)
 BASE = PAPER.changed(width=1024, depth=4, window=512, chunk=256, streams=8, rate=0.03)
-SMALL_EXAMPLES = 30_000
-RATES = (0.02, 0.06, 0.18)
+SMALL_EXAMPLES = 20_000
+RATES = (0.06, 0.18, 0.5)
 PAPER_RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 

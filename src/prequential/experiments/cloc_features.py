@@ -3,7 +3,7 @@
 Shows: average accuracy over the stream of the pi-transformer, of no-image (labels alone), no-attention (C = 0: the image alone), and of
 the oracle that is right where the label is among the last 100.
 
-Settings (paper): 4 blocks, D 1024, C 512, S 256, 8 streams, step size 0.03/D, ResNet-50 features. Small: the first 60,000 of `photos`,
+Settings (paper): 4 blocks, D 1024, C 512, S 256, 8 streams, step size 0.03/D, ResNet-50 features. Small: the first 40,000 of `photos`,
 2 blocks, D 128, C 256, S 64, 4 streams, step size 0.06/D.
 
 Hardware and time: 2 cores; small 10 minutes.

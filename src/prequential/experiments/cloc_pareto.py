@@ -3,7 +3,7 @@
 Shows: which accuracy can be had for how much compute with pi and with 2-token.
 
 Settings (paper): D 16 to 4096, 1 to 12 blocks, 1 to 16 streams, C 128 to 2048, weight decay 1e-2 to 3e-2, 250 random runs a method.
-Small: 16 runs a method, D 32 to 256, 1 to 6 blocks, 1 to 8 streams, C 64 to 512, on the first 20,000 of `photos`.
+Small: 16 runs a method, D 32 to 256, 1 to 6 blocks, 1 to 8 streams, C 64 to 512, on the first 10,000 of `photos`.
 
 Hardware and time: 2 cores; small 25 minutes. The same as a study that many machines work on: `prequential sweep` with method "random".
 
@@ -37,7 +37,7 @@ def trials(ask: Ask) -> list[Trial]:
         point = {name: values[rng.integers(len(values))] for name, values in cube.items()}
         if point not in points:
             points.append(point)
-    run = {"examples": 20_000} if ask.small else {}
+    run = {"examples": 10_000} if ask.small else {}
     return [
         trial
         for model in ("pi", "two-token")

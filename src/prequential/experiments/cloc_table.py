@@ -3,7 +3,7 @@
 Shows: average accuracy of every baseline and of the transformer. `prequential compare table1` is the same as a comparison, with tables in
 LaTeX and with the order of the rows checked.
 
-Settings: the baselines' own; the transformer's as in `cloc-features`. Small: the first 60,000 of `photos`.
+Settings: the baselines' own; the transformer's as in `cloc-features`. Small: the first 40,000 of `photos`.
 
 Hardware and time: 2 cores; small 10 minutes.
 

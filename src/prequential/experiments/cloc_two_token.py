@@ -2,7 +2,7 @@
 
 Shows: accuracy over the latest examples of both models for several seeds of the initial weights, on the same stream.
 
-Settings (paper): 2-token with 8 blocks, pi with 4, D 1024, the first 10 million examples, several seeds. Small: the first 60,000 of
+Settings (paper): 2-token with 8 blocks, pi with 4, D 1024, the first 10 million examples, several seeds. Small: the first 40,000 of
 `photos`, 4 and 2 blocks, D 128, three seeds at least.
 
 Hardware and time: 2 cores; small 25 minutes.

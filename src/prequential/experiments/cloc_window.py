@@ -2,7 +2,7 @@
 
 Shows: average accuracy over the learning rate for each window, and the best over all rates by window.
 
-Settings (paper): as `cloc-features`, C 16 to 2048, seven learning rates. Small: the first 30,000 of `photos`, C 16, 64, 256, 512, three rates.
+Settings (paper): as `cloc-features`, C 16 to 2048, seven learning rates. Small: the first 20,000 of `photos`, C 16, 64, 256, 512, three rates.
 
 Hardware and time: 2 cores; small 10 minutes.
 

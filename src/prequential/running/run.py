@@ -26,6 +26,7 @@ from prequential.errors import BadCheckpoint, BadInput
 from prequential.learners.base import Charges
 from prequential.learners.named import make_learner
 from prequential.learners.ranks import here
+from prequential.running.allocation import keep_freed_memory
 from prequential.running.settings import RunSettings, read_settings, write_settings
 from prequential.scoring.evaluate import evaluate
 from prequential.scoring.records import RecordWriter
@@ -154,6 +155,7 @@ class Run:
 
     def go(self, progress: Progress | None = None) -> Scores:
         """Runs to the end, or until a signal asks to stop; either way everything is saved."""
+        keep_freed_memory()
         with self._lock if self.ranks.first else nullcontext(), _Signals(self):
             saved = begun = time.monotonic()
             before = self.seconds

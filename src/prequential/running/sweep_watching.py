@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,6 +16,7 @@ from prequential.running.sweep_plan import OBJECTIVES, Point, SweepPlan, say_val
 from prequential.running.sweep_study import Row
 from prequential.running.sweep_tables import say_number
 from prequential.running.tables import duration
+from prequential.running.watching import LiveView
 
 if TYPE_CHECKING:
     from prequential.running.sweep import Work
@@ -26,7 +25,7 @@ SHOW_SECONDS = 0.5
 COLOURS = {"running": "cyan", "failed": "red", "done": "green"}
 
 
-class WatchSweep:
+class WatchSweep(LiveView):
     """Shows the trials done, the best so far, and the time left.
 
     Parameters
@@ -40,28 +39,13 @@ class WatchSweep:
     """
 
     def __init__(self, plan: SweepPlan, total: int, console: Console) -> None:
-        self.plan, self.total, self.console = plan, total, console
-        self._live: Live | None = None
+        super().__init__(console)
+        self.plan, self.total = plan, total
         self._rows: list[Row] = []
         self._states: dict[int, str] | None = None
         self._begun = time.monotonic()
         self._first: float | None = None  # how much was done at the beginning
         self._shown = 0.0
-
-    def __enter__(self) -> WatchSweep:
-        if self.console.is_terminal:
-            self._live = Live(console=self.console, auto_refresh=False, transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def say(self, text: str) -> None:
-        self.console.print(text)
 
     def update(self, rows: list[Row] | None, hand: list[Work]) -> None:
         """Shows where things stand.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -22,24 +22,20 @@ ORDER = ("running", "failed", "finished", "waiting")  # which cells are shown fi
 COLOURS = {"running": "cyan", "failed": "red", "finished": "green", "waiting": "dim"}
 
 
-class Watching:
-    """Shows how far each cell is.
+class LiveView:
+    """A picture that is redrawn in its place while the block lasts, where there is a terminal to draw on.
 
     Parameters
     ----------
-    cells
-        All cells of the comparison.
     console
-        Where to show them.
+        Where to show it.
     """
 
-    def __init__(self, cells: Sequence[Cell], console: Console) -> None:
-        self.cells, self.console = cells, console
-        self._live: Live | None = None
-        self._states: dict[Cell, str] = {}
-        self._printed = time.monotonic()
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live: Live | None = None  # stays None where there is no terminal
 
-    def __enter__(self) -> Watching:
+    def __enter__(self) -> Self:
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
@@ -53,6 +49,24 @@ class Watching:
 
     def say(self, text: str) -> None:
         self.console.print(text)
+
+
+class Watching(LiveView):
+    """Shows how far each cell is.
+
+    Parameters
+    ----------
+    cells
+        All cells of the comparison.
+    console
+        Where to show them.
+    """
+
+    def __init__(self, cells: Sequence[Cell], console: Console) -> None:
+        super().__init__(console)
+        self.cells = cells
+        self._states: dict[Cell, str] = {}
+        self._printed = time.monotonic()
 
     def update(self, running: Container[Cell] = ()) -> None:
         """Looks at what the cells have told, and shows it."""

@@ -15,7 +15,7 @@ from prequential.streams.arrays import load_npz
 from prequential.streams.cache import cache_folder, file_hash, kept_array
 from prequential.streams.download import download as fetch
 from prequential.streams.pickles import read_plain_pickle
-from prequential.streams.tasks import SplitStream
+from prequential.streams.tasks import SplitStream, checked_images
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"  # the one without pickles
 MD5 = "03b5dce01913d631647c71ecec9e9cb8"
@@ -62,21 +62,10 @@ def load_cifar(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     def unpack() -> tuple[np.ndarray, np.ndarray]:
         if not made:
-            made.append(_checked(path, *_unpack(files)))
+            made.append(checked_images(path, *_unpack(files), shape=(32, 32, 3), classes=100))
         return made[0]
 
     return kept_array(f"cifar-x-{name}", lambda: unpack()[0]), kept_array(f"cifar-y-{name}", lambda: unpack()[1])
-
-
-def _checked(path: Path, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if x.shape[1:] != (32, 32, 3) or y.shape != x.shape[:1] or len(x) == 0:
-        raise BadInput(
-            f"{path} holds images of shape {x.shape} and labels of shape {y.shape}, expected (n, 32, 32, 3) and (n,)"
-        )
-    bad = np.flatnonzero((y < 0) | (y > 99)) if y.dtype.kind in "iu" else [0]
-    if len(bad):
-        raise BadInput(f"{path}, image {bad[0]}: the label is {y[bad[0]]}, expected a whole number in 0..99")
-    return x, y
 
 
 def _files(path: Path) -> list[Path]:

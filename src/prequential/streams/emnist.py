@@ -14,7 +14,7 @@ from prequential.errors import BadInput
 from prequential.streams.arrays import load_npz
 from prequential.streams.cache import cache_folder, file_hash, kept_array
 from prequential.streams.download import download as fetch
-from prequential.streams.tasks import SplitStream
+from prequential.streams.tasks import SplitStream, checked_images
 
 URL = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
 MD5 = "58c8d27c78d21e728a6bc7b3cc06412e"
@@ -77,7 +77,7 @@ def load_emnist(path: Path) -> tuple[np.ndarray, np.ndarray]:
         return np.concatenate([read(f"{part}-labels-idx1", 1) for part in PARTS])
 
     x, y = kept_array(f"emnist-x-{name}", images), kept_array(f"emnist-y-{name}", classes)
-    return _checked(path, x, y)
+    return checked_images(path, x, y, shape=(28, 28), classes=47)
 
 
 def read_idx(data: bytes) -> np.ndarray:
@@ -140,15 +140,4 @@ def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
     x = arrays["x"]
     if not isinstance(x, np.memmap):  # compressed: one unpacked copy serves all processes
         x = kept_array(f"emnist-x-{file_hash(path)[:32]}", lambda: arrays["x"])
-    return _checked(path, x, y)
-
-
-def _checked(path: Path, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if x.shape[1:] != (28, 28) or y.shape != x.shape[:1] or len(x) == 0:
-        raise BadInput(
-            f"{path} holds images of shape {x.shape} and labels of shape {y.shape}, expected (n, 28, 28) and (n,)"
-        )
-    bad = np.flatnonzero((np.asarray(y) < 0) | (np.asarray(y) > 46)) if y.dtype.kind in "iu" else [0]
-    if len(bad):
-        raise BadInput(f"{path}, image {bad[0]}: the label is {y[bad[0]]}, expected a whole number in 0..46")
-    return x, y
+    return checked_images(path, x, y, shape=(28, 28), classes=47)

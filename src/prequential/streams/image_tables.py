@@ -168,8 +168,7 @@ class TableRows(ImageRows):
                 )
             label_column(name, table.schema.field(name).type, kind)  # before the order is found, which can take long
         self.classes = table.declared_classes(label)
-        place = getattr(table, "path", None)  # a data frame has none
-        self._base = Path() if place is None else place if place.is_dir() else place.parent
+        self._base = _folder_of(table)
         # images are not kept: a block of them may be large, and is mapped from the disk where it can be
         self._block = lru_cache(maxsize=BLOCKS)(self._read_block) if self._by_path else self._read_block
         self._time = None if time is None else _time_column(table, time)
@@ -305,8 +304,7 @@ def image_column(table: Table) -> str | None:
     rows, _ = next(table.each(columns), (None, None)) if columns else (None, None)
     if rows is None:
         return None
-    place = getattr(table, "path", None)
-    base = Path() if place is None else place if place.is_dir() else place.parent
+    base = _folder_of(table)
     for column in columns:
         values = [value for value in rows.column(column.name).slice(0, 4 * FIRST).to_pylist() if value][:FIRST]
         if values and all(_is_image(value) for value in values):
@@ -314,6 +312,12 @@ def image_column(table: Table) -> str | None:
             if not texts or column.name.lower() in PATH_NAMES or any((base / text).is_file() for text in texts):
                 return column.name
     return None
+
+
+def _folder_of(table: Table) -> Path:
+    """The folder that paths in a table are relative to."""
+    place = getattr(table, "path", None)  # a data frame has none
+    return Path() if place is None else place if place.is_dir() else place.parent
 
 
 def table_in(folder: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,3 +167,18 @@ class SplitStream(Stream):
 def _permutation(bits: np.random.Philox, n: int) -> np.ndarray:
     # sorting raw bits, because Generator.permutation may change between NumPy versions
     return np.argsort(bits.random_raw(n), kind="stable")
+
+
+def checked_images(
+    path: Path, x: np.ndarray, y: np.ndarray, *, shape: tuple[int, ...], classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images and their classes as they were read from a path, if they are images of this shape and of these classes."""
+    if x.shape[1:] != shape or y.shape != x.shape[:1] or len(x) == 0:
+        raise BadInput(
+            f"{path} holds images of shape {x.shape} and labels of shape {y.shape}, expected "
+            f"(n, {', '.join(map(str, shape))}) and (n,)"
+        )
+    bad = np.flatnonzero((np.asarray(y) < 0) | (np.asarray(y) >= classes)) if y.dtype.kind in "iu" else [0]
+    if len(bad):
+        raise BadInput(f"{path}, image {bad[0]}: the label is {y[bad[0]]}, expected a whole number in 0..{classes - 1}")
+    return x, y

@@ -10,27 +10,13 @@ from torch.nn import functional as F
 from prequential.checkpoint import same_state
 from prequential.errors import BadSetting
 from prequential.learners.baselines import ReplayStreams
-from prequential.streams.stream import Chunk, Stream
+from prequential.streams.arrays import ArrayStream
 
 
 def data(n, seed=0):
     random = np.random.default_rng(seed)
     x = random.normal(size=(n, 4)).astype(np.float32)
     return x, (x @ random.normal(size=(4, 3))).argmax(1)
-
-
-class Given(Stream):
-    def __init__(self, x, y):
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return len(self.y)
-
-    def _read(self, start, stop):
-        return Chunk(self.x[start:stop], self.y[start:stop].tolist())
-
-    def fingerprint(self):
-        return "given"
 
 
 def recorded(monkeypatch):
@@ -96,7 +82,7 @@ def test_without_calibration_beta_stays():
 def test_replay_from_a_stream_equals_replay_from_the_journal():
     x, y = data(200)
     kept, following = ReplayStreams(3, chunk=10), ReplayStreams(3, chunk=10)
-    following.replay_from(Given(x, y))
+    following.replay_from(ArrayStream(x, y))
     for start in range(0, 200, 40):
         a = kept.observe(x[start : start + 40], y[start : start + 40])
         b = following.observe(x[start : start + 40], y[start : start + 40])

@@ -11,7 +11,7 @@ import pytest
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.learners.baselines import RiverLearner
 from prequential.learners.named import make_learner
-from prequential.streams.stream import Chunk, Stream
+from prequential.streams.arrays import ArrayStream
 
 pytest.importorskip("river")
 DATA = os.environ.get("PREQUENTIAL_DATA")
@@ -21,20 +21,6 @@ def data(n, seed=0):
     random = np.random.default_rng(seed)
     x = random.normal(size=(n, 4))
     return x, np.digitize(x[:, 0] + 0.3 * random.normal(size=n), [-0.5, 0.5])
-
-
-class Given(Stream):
-    def __init__(self, x, y):
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return len(self.y)
-
-    def _read(self, start, stop):
-        return Chunk(self.x[start:stop], self.y[start:stop].tolist())
-
-    def fingerprint(self):
-        return "given"
 
 
 def rivers_own(path, x, y, **settings):
@@ -97,7 +83,7 @@ def test_is_rebuilt_from_its_journal_to_the_bit(tmp_path, path):
 @pytest.mark.parametrize("first", ["load", "stream"])
 def test_is_rebuilt_from_a_stream(tmp_path, first):
     x, y = data(300)
-    stream = Given(x, y)
+    stream = ArrayStream(x, y)
     learner = RiverLearner(3, model="tree.HoeffdingTreeClassifier")
     learner.replay_from(stream)
     learner.observe(x[:200], y[:200])

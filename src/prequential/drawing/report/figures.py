@@ -7,110 +7,54 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from prequential.drawing.comparison import LONGEST_NAME, Many, draw_accuracies, draw_bits, draw_losses
 from prequential.drawing.curves import (
-    _check,
-    _colours,
-    _draw_accuracy,
-    _draw_loss,
-    _draw_within_task,
-    _examples_axis,
-    _figure,
-    _saved,
+    accuracy_panel,
+    check_scores,
     draw_calibration,
     draw_tasks,
+    loss_panel,
+    new_figure,
+    within_task_panel,
 )
 from prequential.drawing.report.data import group_names, stream_name
 from prequential.drawing.report.reading import RunReader
-from prequential.drawing.style import GREY, label_ends, save, short, styled
-from prequential.errors import BadInput
+from prequential.drawing.style import GREY, colours, examples_axis, label_ends, save, saved, short, styled
 from prequential.scoring.scores import Scores
 
 KINDS = ("png", "svg", "pdf")
 SIZE = (4.8, 3.3)  # inches
 FEW = 7  # so many lines have colours of their own
 
+Panel = Callable[[Axes, dict[str, Scores]], None]  # draws some runs
+
 
 @styled
-def draw_accuracy(scores_by_name: dict[str, Scores], path: str | Path | None = None, title: str = "") -> Figure:
-    """Accuracy over the stream, so far and faintly of the latest examples.
+def draw_alone(panel: Panel, scores_by_name: dict[str, Scores], path: str | Path | None = None) -> Figure:
+    """A figure with one panel.
 
     Parameters
     ----------
+    panel
+        What draws it.
     scores_by_name
         The scores of each run, under the name to print.
     path
         Where to save the figure (.png, .svg or .pdf), if it is to be saved.
-    title
-        The title of the figure.
     """
-    _check(scores_by_name)
-    figure = _figure(*SIZE, title)
-    _draw_accuracy(figure.subplots(), scores_by_name)
-    return _saved(figure, path)
+    check_scores(scores_by_name)
+    figure = new_figure(*SIZE)
+    panel(figure.subplots(), scores_by_name)
+    return saved(figure, path)
 
 
-@styled
-def draw_loss(scores_by_name: dict[str, Scores], path: str | Path | None = None, title: str = "") -> Figure:
-    """Log-loss over the stream, so far and faintly of the latest examples.
-
-    Parameters
-    ----------
-    scores_by_name
-        The scores of each run, under the name to print.
-    path
-        Where to save the figure (.png, .svg or .pdf), if it is to be saved.
-    title
-        The title of the figure.
-    """
-    _check(scores_by_name)
-    figure = _figure(*SIZE, title)
-    _draw_loss(figure.subplots(), scores_by_name)
-    return _saved(figure, path)
-
-
-@styled
-def draw_few_shot(scores_by_name: dict[str, Scores], path: str | Path | None = None, title: str = "") -> Figure:
-    """Accuracy by position in the task, in early and in late tasks.
-
-    Parameters
-    ----------
-    scores_by_name
-        The scores of each run on a stream with tasks, under the name to print.
-    path
-        Where to save the figure (.png, .svg or .pdf), if it is to be saved.
-    title
-        The title of the figure.
-    """
-    _check(scores_by_name)
-    for name, scores in scores_by_name.items():
-        if not scores.task_count:
-            raise BadInput(f"there is nothing to draw: {name!r} has 0 tasks, expected at least 1")
-    figure = _figure(*SIZE, title)
-    _draw_within_task(figure.subplots(), scores_by_name)
-    return _saved(figure, path)
-
-
-@styled
-def draw_length(scores_by_name: dict[str, Scores], path: str | Path | None = None, title: str = "") -> Figure:
-    """The description length so far in bits, over the stream.
-
-    Parameters
-    ----------
-    scores_by_name
-        The scores of each run, under the name to print.
-    path
-        Where to save the figure (.png, .svg or .pdf), if it is to be saved.
-    title
-        The title of the figure.
-    """
-    _check(scores_by_name)
-    figure = _figure(*SIZE, title)
-    axes = figure.subplots()
+def length_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
+    """The description length so far in bits, over the stream."""
     ends, highest = [], 0.0
-    for (name, scores), colour in zip(scores_by_name.items(), _colours(scores_by_name), strict=True):
+    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
         curve = scores.curve()
         bits = curve["running_log_loss"] * curve["position"] / math.log(2)
         axes.plot([0, *curve["position"]], [0, *bits], color=colour)
@@ -125,9 +69,8 @@ def draw_length(scores_by_name: dict[str, Scores], path: str | Path | None = Non
     axes.yaxis.set_major_formatter(short)
     axes.grid(True, axis="y")
     axes.set_title("Description length so far, in bits")
-    _examples_axis(axes, scores_by_name)
+    examples_axis(axes, longest)
     label_ends(axes, [*ends, (uniform, "uniform code", GREY)])
-    return _saved(figure, path)
 
 
 def write_figures(readers: Sequence[RunReader], directory: Path) -> list[Path]:
@@ -166,8 +109,8 @@ def _write_stream(stream: str, many: dict[str, list[Scores]], folder: Path) -> l
     first = {name: some[0] for name, some in many.items()}  # where seeds cannot be averaged, the first one is shown
     charged = {name: some for name, some in many.items() if all(s.total_nats < float("inf") for s in some)}
     if len(many) <= FEW and all(len(some) == 1 for some in many.values()):
-        keep("accuracy", lambda: draw_accuracy(first))
-        keep("log-loss", lambda: draw_loss(first))
+        keep("accuracy", lambda: draw_alone(accuracy_panel, first))
+        keep("log-loss", lambda: draw_alone(loss_panel, first))
     else:
         together: Many = {stream: many}
         keep("accuracy", lambda: draw_accuracies(together))
@@ -175,12 +118,15 @@ def _write_stream(stream: str, many: dict[str, list[Scores]], folder: Path) -> l
     if charged:
         if all(len(name) <= LONGEST_NAME for name in charged):  # cut off, they could look the same
             keep("bits", lambda: draw_bits({stream: charged}))
-        keep("description-length", lambda: draw_length(dict([(name, first[name]) for name in charged][:FEW])))
+        keep(
+            "description-length",
+            lambda: draw_alone(length_panel, dict([(name, first[name]) for name in charged][:FEW])),
+        )
     few = dict(list(first.items())[:FEW])
     keep("calibration", lambda: draw_calibration(few))
     with_tasks = {name: scores for name, scores in first.items() if scores.task_count}
     if with_tasks:
-        keep("few-shot", lambda: draw_few_shot(dict(list(with_tasks.items())[:FEW])))
+        keep("few-shot", lambda: draw_alone(within_task_panel, dict(list(with_tasks.items())[:FEW])))
     for number, (name, scores) in enumerate(with_tasks.items()):
         suffix = "" if len(with_tasks) == 1 else f"-{_file_name(name, number)}"
         keep(f"tasks{suffix}", lambda scores=scores: draw_tasks(scores))  # type: ignore[misc]

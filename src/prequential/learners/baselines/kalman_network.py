@@ -13,14 +13,13 @@ from torch.nn import functional as F
 
 from prequential.errors import BadSetting
 from prequential.learners.baselines.adamw import AdamW
-from prequential.learners.baselines.blocks import BlockLearner
 from prequential.learners.baselines.calibration import Calibration
 from prequential.learners.baselines.kalman import check_kalman, make_filter
-from prequential.learners.baselines.remembering import Remembering
+from prequential.learners.baselines.replaying import Replaying
 from prequential.learners.replay import ReplayReaders
 
 
-class KalmanNetwork(Remembering, BlockLearner):
+class KalmanNetwork(Replaying):
     """A network whose last layer is a Kalman filter: the weights of the others are learned by gradient steps.
 
     The network's features, brought to mean 0 and deviation 1 inside each example and with a constant 1, are what the
@@ -165,13 +164,8 @@ class KalmanNetwork(Remembering, BlockLearner):
 
     def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
         self._step(self._past(x), torch.from_numpy(slots).to(self.device), self.readout)
-        end = self.done + len(slots)
-        for reader, chunk in enumerate(self.readers.chunk):
-            start = (chunk - 1) * self.stride
-            past = self.memory.read(start, min(start + self.stride, end))
-            old = torch.tensor(self.labels.assign(past.y), device=self.device)
-            self._step(self._past(past.x), old, self._readout())
-            self.readers.advance(reader, self.done // self.stride + 1, end // self.stride + 1)
+        for old_x, old_y in self._replayed(len(slots)):
+            self._step(old_x, old_y, self._readout())
         self.readout = self._readout()
 
     def _readout(self) -> Tensor:

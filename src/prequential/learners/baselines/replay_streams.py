@@ -13,12 +13,11 @@ from torch.nn import functional as F
 
 from prequential.errors import BadSetting
 from prequential.learners.baselines.adamw import AdamW
-from prequential.learners.baselines.blocks import BlockLearner
-from prequential.learners.baselines.remembering import Remembering
+from prequential.learners.baselines.replaying import Replaying
 from prequential.learners.replay import ReplayReaders
 
 
-class ReplayStreams(Remembering, BlockLearner):
+class ReplayStreams(Replaying):
     """A network trained on each new chunk and on chunks of its past, that predicts with the average of its weights.
 
     For each chunk (a block: all of it is predicted before anything is learnt from it),
@@ -132,13 +131,8 @@ class ReplayStreams(Remembering, BlockLearner):
                 logits = self.averaged.eval()(inputs)
             self.calibrator.step(F.cross_entropy(F.softplus(self.beta) * logits, y))
         self._step(inputs, y)
-        end = self.done + len(slots)
-        for reader, chunk in enumerate(self.readers.chunk):
-            start = (chunk - 1) * self.stride
-            past = self.memory.read(start, min(start + self.stride, end))
-            old = torch.tensor(self.labels.assign(past.y), device=self.device)
-            self._step(self._past(past.x), old)
-            self.readers.advance(reader, self.done // self.stride + 1, end // self.stride + 1)
+        for old_x, old_y in self._replayed(len(slots)):
+            self._step(old_x, old_y)
 
     def _step(self, x: Tensor, y: Tensor) -> None:
         """A step of theta, and of phi towards it."""
