@@ -160,6 +160,7 @@ def _processes(device: str) -> Iterator[Ranks]:  # type: ignore[name-defined]  #
 def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noqa: F821
     from rich.console import Console
 
+    from prequential.learners.device import slow_precision
     from prequential.learners.transformer import Learner
     from prequential.running.progress import ShowProgress, describe
 
@@ -173,6 +174,8 @@ def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noq
     learner = work.name
     if isinstance(work.learner, Learner):
         made = work.learner.settings
+        if slow := slow_precision(made.precision, work.learner.device):
+            console.print(f"[yellow]{slow}[/]")
         learner = (
             f"{made.model}-transformer, {made.depth} × {made.width}, "
             f"window {made.window_examples} examples, {made.streams} streams"

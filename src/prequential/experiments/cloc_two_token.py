@@ -2,7 +2,7 @@
 
 Shows: accuracy over the latest examples of both models for several seeds of the initial weights, on the same stream.
 
-Settings (paper): 2-token with 8 blocks, pi with 4, D 1024, the first 10 million examples, several seeds. Small: the first 40,000 of
+Settings (paper): 2-token with 8 blocks, pi with 4, D 1024, the first 10 million examples, several seeds. Small: the first 20,000 of
 `photos`, 4 and 2 blocks, D 128, three seeds at least.
 
 Hardware and time: 2 cores; small 25 minutes.
@@ -26,7 +26,7 @@ def trials(ask: Ask) -> list[Trial]:
     ask = Ask(scale=ask.scale, seeds=max(ask.seeds, LEAST_SEEDS), stream=_one_world(ask.stream))
     pi = base(ask)
     two = pi.changed(model="two-token", depth=2 * pi.depth, window=2 * pi.window)
-    run = {"stream": ask.stream, **(examples(ask, 2) or {"examples": 10_000_000})}
+    run = {"stream": ask.stream, **(examples(ask) or {"examples": 10_000_000})}
     return [
         trial
         for name, settings in (("pi", pi), ("two-token", two))

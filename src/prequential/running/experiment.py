@@ -17,6 +17,7 @@ from prequential.drawing.style import save
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Outcome, Trial
+from prequential.learners.device import find_device, slow_precision
 from prequential.running.pool import Cell, cores, run_cells
 from prequential.running.run import _Lock
 from prequential.running.settings import read_settings, write_settings
@@ -77,6 +78,9 @@ def run_experiment(
             _prepare(trial, cell, ask, threads)
         todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
         console.print(f"{name}, {ask.scale}: {len(cells)} runs, {len(todo)} to do, on {ask.data}", markup=False)
+        slow = slow_precision((options or {}).get("precision", "float32"), find_device("auto"))
+        if slow:
+            console.print(slow)
         with Watching(cells, console) as watching:
             if not run_cells(todo, jobs, watching, threads=threads):
                 return None
@@ -232,7 +236,7 @@ def _page(about: str, results: dict[str, Any], ask: Ask) -> str:
         results["command"],
         "```",
         "",
-        f"{len(results['outcomes'])} runs, {minutes:.0f} minutes of runs in sum, {results['cores']} cores.",
+        f"{len(results['outcomes'])} runs, {minutes:.0f} minutes of runs in sum, {results['cores']} core{'s' * (results['cores'] != 1)}.",
         "",
     ]
     for figure, says in results["figures"].items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -43,18 +45,8 @@ class CopyHead(Head):
         h = given.embedded if self.map is None else self.map(given.trunk)
         with torch.autocast(h.device.type, enabled=False):  # in half precision neighbours would be told apart badly
             h = h.to(given.columns.dtype)
-            key = h * torch.rsqrt(h.square().sum(-1, keepdim=True) + SMALLEST)  # (B, S, W)
-            keys = torch.cat([given.past, key, torch.zeros_like(key[:, :1])], 1)  # (B, N+1, W)
-            # what age and the null slot add to the scores is two more columns of keys and queries: all scores are one
-            # product. As -age is the place of the past example minus that of the new one, the latter is left out of
-            # the row, and so is added at the null slot.
-            slope, B = PACE * self.slope, len(key)
-            at_null = (PACE * self.null + slope * given.time).expand(B, -1, -1)
-            query = torch.cat([key * torch.exp(PACE * self.sharpness), slope.expand_as(at_null), at_null], -1)
-            keys = torch.cat([keys, given.columns.expand(B, -1, -1)], -1)  # (B, N+1, W+2)
-            hidden = given.hidden.expand(B, -1, -1)
-            weight = torch.softmax(torch.baddbmm(hidden, query, keys.transpose(1, 2)), -1)  # (B, S, N+1)
-            return torch.bmm(weight, given.labels), key.detach()
+            out, key = _Copy.apply(h, given, self.sharpness, self.slope, self.null)  # type: ignore[no-untyped-call]
+            return out, key
 
     def log_probabilities(self, out: Tensor, share: Tensor | None) -> Tensor:
         copied = (1 - UNIFORM) * out  # the null slot has no label, so what it takes is missing here
@@ -63,3 +55,42 @@ class CopyHead(Head):
     def macs(self, examples: float) -> float:
         into_keys = self.map.weight.numel() if self.map is not None else 0
         return into_keys + (self.key_width + 2 + self.classes) * examples
+
+
+class _Copy(torch.autograd.Function):
+    """What a copy head computes from h (B, S, W), and its gradient: by hand, it is a third of the operations."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, given: Pass, sharpness: Tensor, slope: Tensor, null: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        inverse = torch.rsqrt(h.square().sum(-1, keepdim=True).add_(SMALLEST))  # (B, S, 1)
+        key = h * inverse
+        past: Any = given.past
+        keys = torch.cat([past, key], 1)  # (B, N, W)
+        query = key * torch.exp(PACE * sharpness)
+        # As -age is the place of the past example minus that of the new one, the latter is left out of the row, and so
+        # is added at the null slot, whose own place is 0.
+        place, time = given.columns[:, None, :, 0], given.time[..., 0]  # (1, 1, N+1), (1, S)
+        slope = PACE * slope
+        scores = torch.add(given.hidden, place * slope).expand(len(h), -1, -1).contiguous()  # (B, S, N+1)
+        scores[..., -1] += time * slope + PACE * null
+        scores[..., :-1].baddbmm_(query, keys.transpose(1, 2))
+        weight = torch.softmax(scores, -1)
+        ctx.save_for_backward(inverse, key, keys, query, weight, given.labels, place, time, sharpness)
+        ctx.mark_non_differentiable(key)
+        return torch.bmm(weight, given.labels), key
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        inverse, key, keys, query, weight, labels, place, time, sharpness = ctx.saved_tensors
+        to_weight = torch.bmm(grads[0], labels.transpose(1, 2)).mul_(weight)
+        to_scores = to_weight.addcmul_(weight, to_weight.sum(-1, keepdim=True), value=-1)  # (B, S, N+1)
+        to_past, to_null = to_scores[..., :-1], to_scores[..., -1]
+        to_query = torch.bmm(to_past, keys)
+        to_sharpness = (to_query * query).sum() * PACE
+        to_slope = (to_scores.sum((0, 1)) @ place[0, 0] + (to_null * time).sum()) * PACE
+        to_key = to_query * torch.exp(PACE * sharpness)
+        to_key.baddbmm_(to_past[..., keys.shape[1] - key.shape[1] :].transpose(1, 2), query)  # as past of later ones
+        to_h = to_key.addcmul_(key, (key * to_key).sum(-1, keepdim=True), value=-1).mul_(inverse)
+        return to_h, None, to_sharpness, to_slope, to_null.sum() * PACE
