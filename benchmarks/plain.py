@@ -94,7 +94,7 @@ class PlainLoop:
             logits, new = self.model(x[None], y[None], self.caches[stream])
             loss = F.cross_entropy(logits[0], y)
             self.optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
             self.caches[stream] = [
                 (torch.cat([k, nk], 1)[:, -self.s.window :], torch.cat([v, nv], 1)[:, -self.s.window :])

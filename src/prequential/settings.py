@@ -63,6 +63,8 @@ class Settings:
     """inverse-sqrt: examples until it starts to fall; cosine: examples until it reaches a tenth."""
     freeze_at: int | None = None
     """Position from which on nothing is learnt by gradient any more; the context goes on."""
+    behind: bool = False
+    """Gradient steps run behind the predictions, which then come from parameters one chunk older and never wait."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number format of the matrix products."""
     seed: int = 0

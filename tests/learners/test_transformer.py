@@ -358,3 +358,27 @@ def test_half_precision_stays_close():
     a, b = evaluate(stream, full), evaluate(stream, half)
     assert a.log_loss != b.log_loss
     assert a.log_loss == pytest.approx(b.log_loss, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"method": "paper"}, {"window": 0}, {"precision": "bfloat16"}, {"positions": "none"}]
+)
+def test_learning_what_was_just_predicted_takes_no_other_pass_and_is_the_same(changes, monkeypatch):
+    stream = digits(tasks=1, task_length=40)
+    chunk = stream.read(0, 40)
+    asked, other = make(**changes), make(**changes)
+    passes = []
+    for learner in (asked, other):
+        learner.learn_many(chunk.x[:20], chunk.y[:20])
+        forward = learner.model.forward
+        monkeypatch.setattr(learner.model, "forward", lambda *a, f=forward: passes.append(1) or f(*a))
+    for x, y in zip(chunk.x[20:31], chunk.y[20:31], strict=True):
+        asked.predict(x)
+        asked.learn(x, y)
+    assert not passes
+    asked.predict(chunk.x[3])  # another one than is learnt next
+    asked.learn(chunk.x[31], chunk.y[31])
+    for x, y in zip(chunk.x[20:32], chunk.y[20:32], strict=True):
+        other.learn(x, y)
+    assert passes
+    assert same_state(asked.state(), other.state())

@@ -139,7 +139,7 @@ def test_predicting_many_equals_predicting_each_as_the_next(model, head):
     with torch.no_grad():
         _, new = network(x[:, :6], y[:, :6], context.past())
         context.finish_chunk(new)
-        predicted = log_p(network, network.predict(torch.stack([x[0, 6], x[0, 9]]), context.recent()), head)
+        predicted = log_p(network, network.foresee(torch.stack([x[0, 6], x[0, 9]]), context.recent())[0], head)
     torch.testing.assert_close(predicted[0], whole[6], atol=1e-5, rtol=1e-5)
     alone = run(network, torch.cat([x[:, :6], x[:, 9:10]], 1), y[:, :7], 6, head)
     torch.testing.assert_close(predicted[1], alone[6], atol=1e-5, rtol=1e-5)

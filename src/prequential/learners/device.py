@@ -23,5 +23,7 @@ def find_device(name: str) -> torch.device:
 def slow_precision(precision: str, device: torch.device) -> str | None:
     """A sentence where matrix products in this number format are slower here than in float32, else None."""
     if precision == "bfloat16" and device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return "precision bfloat16 will be slow: this processor has no bfloat16 arithmetic; float32 is the fast one here"
+        return (
+            "precision bfloat16 will be slow: this processor has no bfloat16 arithmetic; float32 is the fast one here"
+        )
     return None

@@ -24,6 +24,8 @@ from prequential.settings import Settings
 
 # inputs (n, ...), the output units of their labels (n,), and how many labels had been met before each of them (n,)
 Examples = tuple[np.ndarray, np.ndarray, np.ndarray]
+# reads the chunk at which a replay stream stands; what is left to do with it may be done later, and elsewhere
+Replay = Callable[[int], Callable[[], Examples]]
 Report = tuple[list[Tensor], Seen]  # each head's log-probabilities (n, classes), and what is to be kept of the examples
 
 
@@ -74,25 +76,29 @@ class Trainer:
         self.context = self.model.new_context()
         self.replay_contexts = [self.model.new_context() for _ in range(settings.streams - 1)]
         self.mixer = Mixer(len(self.model.heads))
+        self._foreseen: tuple[np.ndarray, list[Tensor], Seen] | None = None  # the last prediction, if it was of one x
         self._dropout = network is not None and bool(network.dropout)
         self._optimiser = Optimiser(self.model, settings)
 
     def predict(self, x: np.ndarray, known: int) -> np.ndarray:
         """Log-probabilities (n, classes) of n inputs, each as the next one after all that is in the context."""
-        self.model.eval()
+        if self.model.training:  # asked first, as telling every module takes time
+            self.model.eval()
         past = self.context.recent()
         with torch.no_grad(), self._precision():
             # the past is repeated for every example, so many are done a few at a time
-            parts = [self.model.predict(self._tensor(x[i : i + 64]), past) for i in range(0, len(x), 64)]
-            outs = [torch.cat(of_head) for of_head in zip(*parts, strict=True)]
+            parts = [self.model.foresee(self._tensor(x[i : i + 64]), past) for i in range(0, len(x), 64)]
+            outs = [torch.cat(of_head) for of_head in zip(*(part[0] for part in parts), strict=True)]
+            self._foreseen = (x.copy(), outs, parts[0][1]) if len(x) == 1 else None
             return self.mixer.predict(_numbers(self._log_p(outs, np.full(len(x), known))))
 
     def extend_context(self, examples: Examples) -> np.ndarray:
         """Puts labelled examples of an unfinished chunk in the context; their log-probabilities (n, classes)."""
         log_p = None
         if self.ranks.first:
-            log_p, new = self._report(self.context.recent(), examples)
+            log_p, new = self._told(examples) or self._report(self.context.recent(), examples)
             self.context.append(new)
+        self._foreseen = None
         return self.mixer.extend(self._shared(log_p, examples), examples[1])
 
     def score(self, examples: Examples) -> np.ndarray:
@@ -101,27 +107,34 @@ class Trainer:
         if self.ranks.first:
             log_p, new = self._report(self.context.past(), examples)
             self.context.finish_chunk(new)
+        self._foreseen = None
         return self.mixer.finish_chunk(self._shared(log_p, examples), examples[1])
 
-    def turn(self, chunk: Examples, replay: Callable[[int], Examples], *, position: int, following: int) -> np.ndarray:
+    def turn(self, chunk: Examples, replay: Replay, *, position: int, following: int) -> np.ndarray:
         """One turn: the chunk's log-probabilities from before any step on it, then a step in every stream.
 
         `replay(r)` reads the chunk at which replay stream r stands, `position` is that of the chunk's first example,
         and `following` is the number of the next turn.
         """
+        log_p = self.take_steps(chunk, replay, position=position, following=following)
+        return self.mixer.finish_chunk(self._shared(log_p, chunk), chunk[1])
+
+    def take_steps(self, chunk: Examples, replay: Replay, *, position: int, following: int) -> list[Tensor] | None:
+        """The steps of a turn, and each head's log-probabilities from before them, where they are computed."""
+        self._foreseen = None
         turn = position // self.settings.chunk + 1
         log_p: list[Tensor] | None
         if self.settings.updates == "joint":
-            past_chunks = [replay(reader) if turn > 1 else chunk for reader in range(len(self.readers))]
+            past_chunks = [replay(reader)() if turn > 1 else chunk for reader in range(len(self.readers))]
             log_p = self._joint_step([chunk, *past_chunks], position)
         else:
             log_p = self._step(self.context, chunk, position, reported=True)
             for reader, context in enumerate(self.replay_contexts):
-                self._step(context, replay(reader) if turn > 1 else chunk, position, reported=False)
+                self._step(context, replay(reader)() if turn > 1 else chunk, position, reported=False)
         for reader, context in enumerate(self.replay_contexts):
             if self.readers.advance(reader, turn, following):
                 context.clear()
-        return self.mixer.finish_chunk(self._shared(log_p, chunk), chunk[1])
+        return log_p
 
     def _step(self, context: Context, examples: Examples, position: int, *, reported: bool) -> list[Tensor]:
         """A pass over a chunk of one stream and a gradient step; the log-probabilities from before the step."""
@@ -180,9 +193,18 @@ class Trainer:
         losses = [F.nll_loss(of_head, y) for of_head in log_p]
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
+    def _told(self, examples: Examples) -> Report | None:
+        """The report on an example that was the last one to be predicted, for which no other pass is needed."""
+        if self._foreseen is None or not np.array_equal(self._foreseen[0], examples[0]):
+            return None
+        with torch.no_grad():
+            new = self.model.told(self._foreseen[2], self._tensors(examples)[1][None])
+            return None if new is None else (self._log_p(self._foreseen[1], examples[2]), new)
+
     def _report(self, past: Seen, examples: Examples) -> Report:
         x, y = self._tensors(examples)
-        self.model.eval()
+        if self.model.training:
+            self.model.eval()
         with torch.no_grad(), self._precision():
             outs, new = self.model(x[None], y[None], past)
             return self._log_p([out[0] for out in outs], examples[2]), new
@@ -237,6 +259,7 @@ class Trainer:
         return [found[i] if i in found else c.state() for i, c in enumerate(self.replay_contexts)]
 
     def load_state(self, state: dict[str, Any]) -> None:
+        self._foreseen = None
         for name, parameter in self.model.named_parameters():
             saved = torch.tensor(state["parameters"][name])
             if saved.shape != parameter.shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +13,7 @@ import numpy as np
 from prequential.checkpoint import CheckpointFolder, write_atomically
 from prequential.errors import BadInput, BadSetting
 from prequential.learners.base import OnlineLearner, check_missing
+from prequential.learners.behind import TrainerBehind
 from prequential.learners.device import find_device
 from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory, beside
@@ -94,11 +95,11 @@ class Learner(OnlineLearner):
         return {"classes": self.labels.capacity, "missing": self.missing, **asdict(self.settings)}
 
     def macs_per_example(self) -> float | None:
-        """A forward and a backward pass (twice a forward one) in each of the streams."""
+        """A forward and a backward pass (twice a forward one) in each of the streams; one more where steps are behind."""
         if self.model is None:
             return None
         forward = self.model.macs_per_example() + self.model.extractor_macs_per_example()
-        return 3.0 * self.settings.streams * forward
+        return (3.0 * self.settings.streams + self.settings.behind) * forward
 
     def replay_from(self, stream: Stream | None) -> None:
         """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
@@ -168,15 +169,16 @@ class Learner(OnlineLearner):
         following = self._done // self.settings.chunk + 1
         return self._trainer.turn(chunk, self._past_chunk, position=position, following=following)
 
-    def _past_chunk(self, reader: int) -> Examples:
-        """The chunk at which a replay stream stands, as it was when it was new."""
-        assert self._inputs is not None
+    def _past_chunk(self, reader: int) -> Callable[[], Examples]:
+        """Reads the chunk at which a replay stream stands; calling the result makes it what it was when it was new."""
+        inputs, known = self._inputs, self._known
+        assert inputs is not None
         assert self._trainer is not None
         number = self._trainer.readers.chunk[reader]
         start = (number - 1) * self.settings.chunk
         chunk = self._memory.read(start, start + self.settings.chunk)
-        x = self._inputs.replayed(reader, chunk.x, first=number == 1)
-        return x, np.asarray(self.labels.assign(chunk.y)), np.full(len(chunk), self._known)
+        slots = np.asarray(self.labels.assign(chunk.y))
+        return lambda: (inputs.replayed(reader, chunk.x, first=number == 1), slots, np.full(len(slots), known))
 
     def _met(self, slots: np.ndarray) -> np.ndarray:
         """How many labels had been met before each of these examples, which come next."""
@@ -191,7 +193,8 @@ class Learner(OnlineLearner):
         inputs = Inputs(self.settings, shape, dtype)
         if self.missing and not inputs.standardises:
             raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
-        self._trainer = Trainer(
+        trainer = TrainerBehind if self.settings.behind else Trainer
+        self._trainer = trainer(
             self.settings,
             features=inputs.features,
             extractor=inputs.extractor,
@@ -277,10 +280,11 @@ class Learner(OnlineLearner):
 
     def _state(self) -> dict[str, Any]:
         pending = np.concatenate(self._pending_x) if self._pending_x else None
+        trainer = None if self._trainer is None else self._trainer.state()  # first: it waits for steps under way
         return {
             "image_bytes": self._inputs is not None and self._inputs.image_bytes,
             "inputs": None if self._inputs is None else self._inputs.state(),
-            "trainer": None if self._trainer is None else self._trainer.state(),
+            "trainer": trainer,
             "memory": self._memory.state(),
             "done": self._done,
             "known": [self._known, self._known_at_border],

@@ -24,10 +24,23 @@ class PiTransformer(Transformer):
         h, new = self._run(embedded, y, past.tokens, self._bias(x.shape[1], past))
         return self._read_out(embedded, h, y, past, new)
 
-    def predict(self, x: Tensor, past: Seen) -> list[Tensor]:
+    def foresee(self, x: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
         past = past.repeated(len(x))
         embedded = self._embed(x[:, None])
         h, new = self._run(embedded, None, past.tokens, self._bias(1, past))
         unknown = torch.zeros(len(x), 1, dtype=torch.int64, device=x.device)
-        outs, _ = self._read_out(embedded, h, unknown, past, new)
-        return [out[:, 0] for out in outs]
+        outs, seen = self._read_out(embedded, h, unknown, past, new)
+        return [out[:, 0] for out in outs], seen
+
+    def told(self, foreseen: Seen, y: Tensor) -> Seen:
+        """No token sees itself, so all that a label changes is the key and the value that it is added to."""
+        (keys, values), (example_keys, _) = foreseen.tokens, foreseen.examples
+        tables = [
+            (b.key_labels, b.value_labels)
+            for b in self._blocks
+            if b.key_labels is not None and b.value_labels is not None
+        ]
+        if tables:
+            keys = keys + torch.stack([of_key(y) for of_key, _ in tables])
+            values = values + torch.stack([of_value(y) for _, of_value in tables])
+        return Seen((keys, values), (example_keys, y[None, ..., None]))

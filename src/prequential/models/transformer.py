@@ -66,8 +66,16 @@ class Transformer(nn.Module):
         """
 
     @abstractmethod
-    def predict(self, x: Tensor, past: Seen) -> list[Tensor]:
-        """What each head makes of n examples, (n, classes) each, every one as the next after the past of one stream."""
+    def foresee(self, x: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
+        """What each head makes of n examples, (n, classes) each, every one as the next after the past of one stream.
+
+        Also what would be kept of them but for their labels.
+        """
+
+    def told(self, foreseen: Seen, y: Tensor) -> Seen | None:
+        """What is to be kept of a foreseen example, now that its label y (1, 1) is known, to the bit as a pass would
+        give it; None: it takes a pass."""
+        return None
 
     def new_context(self) -> Context:
         s, device = self.settings, self._rotary.device

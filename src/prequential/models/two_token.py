@@ -33,10 +33,10 @@ class TwoTokenTransformer(Transformer):
         h, new = self._run(tokens, None, past.tokens, self._bias(tokens.shape[1], past))
         return self._read_out(embedded, h[:, ::2], y, past, new)
 
-    def predict(self, x: Tensor, past: Seen) -> list[Tensor]:
+    def foresee(self, x: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
         past = past.repeated(len(x))
         embedded = self._embed(x[:, None])
         h, new = self._run(embedded + self.kind.weight[0], None, past.tokens, self._bias(1, past))
         unknown = torch.zeros(len(x), 1, dtype=torch.int64, device=x.device)
-        outs, _ = self._read_out(embedded, h, unknown, past, new)
-        return [out[:, 0] for out in outs]
+        outs, seen = self._read_out(embedded, h, unknown, past, new)
+        return [out[:, 0] for out in outs], seen

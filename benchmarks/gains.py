@@ -1,0 +1,258 @@
+"""What each gain is worth: the learner as it is, against the same learner without that gain.
+
+Where a gain should change nothing but the time, both learn the same chunks first and must be charged the same; where they
+are not, the benchmark stops. A gain is one function here that undoes it on a new learner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measuring import Row, compared, in_turns, missing, per_round
+from torch import Tensor, nn
+from torch.nn import functional as F
+from workloads import CLOC, DIGITS, EMNIST, Workload, has_bfloat16, steady
+
+from prequential.learners.optimiser import Optimiser
+from prequential.learners.transformer import Learner
+from prequential.models import blocks
+from prequential.models.blocks import Block, Past, Turn, rotary_table
+from prequential.running.allocation import keep_freed_memory
+
+Undo = Callable[[Learner], Callable[[], None] | None]
+"""Undoes a gain on a learner that has its network; gives what is to be done before each turn, if anything."""
+MEANING = "turns a second with it over those without"
+# where the products are too small to hide anything else
+NARROW = replace(CLOC.changed(width=256, heads=4, chunk=64), name="CLOC model, 4 x 256, S 64")
+
+
+def measure(quick: bool) -> list[Row]:
+    rounds = 2 if quick else 9
+    digits, emnist, narrow = DIGITS.changed(streams=2), EMNIST.changed(streams=2), NARROW
+    if quick:
+        digits = DIGITS.changed(streams=1, depth=1, window=50)
+        emnist, narrow = EMNIST.changed(depth=1, window=8, chunk=8, streams=1), NARROW.changed(depth=1, window=64)
+    rows = [
+        against("fused projections", narrow, separate_projections, rounds),
+        against("band mask kept", narrow, rebuild_bands, rounds),
+        against("rotary table kept", narrow, rebuild_rotary, rounds),
+        against("fused AdamW over the default one", narrow, adamw(foreach=False), rounds),
+        against("fused AdamW over foreach", narrow, adamw(foreach=True), rounds),
+        against("fused AdamW, default run", digits, adamw(foreach=False), rounds),
+        against("channels-last", emnist, contiguous, rounds),
+        bfloat16(emnist, rounds),
+        joint(digits.changed(streams=4) if quick else DIGITS, rounds),
+        freed_memory(quick),
+        compiled(narrow, rounds, quick),
+    ]
+    return rows
+
+
+def against(name: str, work: Workload, undo: Undo, rounds: int) -> Row:
+    """A gain over the same without it, after making sure that both are charged the same."""
+    charged = [charges(work, how) for how in (None, undo)]
+    np.testing.assert_allclose(charged[0], charged[1], rtol=1e-4, atol=1e-4, err_msg=f"{name} changes the losses")
+    with steady():
+        _, fast = work.turns()
+        learner, turn = work.turns()
+        prepare = undo(learner)
+
+        def slow() -> None:
+            if prepare is not None:
+                prepare()
+            turn()
+
+        seconds = in_turns({"with": fast, "without": slow}, rounds)
+    apart = float(np.abs(charged[0] - charged[1]).max())
+    note = f"{work.name}; losses {apart:.0e} nats apart at most"
+    return compared(name, seconds, slow="without", fast="with", meaning=MEANING, note=note)
+
+
+def charges(work: Workload, undo: Undo | None, chunks: int = 3) -> np.ndarray:
+    """What a new learner is charged for a few chunks."""
+    learner = Learner(list(range(work.classes)), settings=work.settings)
+    learner._prepare(work.chunk()[0])  # the network is made by the first example, and is needed before it
+    prepare = undo(learner) if undo is not None else None
+    charged = []
+    for i in range(chunks):
+        if prepare is not None:
+            prepare()
+        charged.append(learner.observe(*work.chunk(i)).log_loss)
+    return np.concatenate(charged)
+
+
+class SeparateBlock(nn.Module):
+    """The same block with a matrix of its own for each projection."""
+
+    attention = True
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.heads, self.norm, self.threshold = block.heads, block.norm, block.threshold
+        self.key_labels, self.value_labels = block.key_labels, block.value_labels
+        into = block.into.weight.detach().split(block.parts)  # type: ignore[no-untyped-call]
+        out = block.out.weight.detach().split([block.parts[3], block.parts[0]], 1)  # type: ignore[no-untyped-call]
+        self.q, self.k, self.v, self.up, self.down, self.o = (_linear(weight) for weight in (*into, *out))
+
+    def forward(self, h: Tensor, y: Tensor, past: Past, bias: Tensor, turn: Turn | None) -> tuple[Tensor, Past]:
+        x = self.norm(h)
+        k, v = self.k(x), self.v(x)
+        if self.key_labels is not None and self.value_labels is not None:
+            k, v = k + self.key_labels(y), v + self.value_labels(y)
+        a = blocks.attend(self.q(x), k, v, past, bias, turn, self.heads)
+        return h + self.o(a) + self.down(F.gelu(self.up(x) + self.threshold)), (k.detach(), v.detach())
+
+
+def _linear(weight: Tensor) -> nn.Linear:
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    made.weight.data.copy_(weight)
+    return made
+
+
+def separate_projections(learner: Learner) -> None:
+    assert learner.model is not None
+    assert learner._trainer is not None
+    learner.model.blocks = nn.ModuleList(SeparateBlock(block) for block in learner.model._blocks)
+    learner._trainer._optimiser = Optimiser(learner.model, learner.settings)
+
+
+def rebuild_bands(learner: Learner) -> Callable[[], None]:
+    assert learner.model is not None
+    return learner.model._bands.clear
+
+
+def rebuild_rotary(learner: Learner) -> Callable[[], None]:
+    model = learner.model
+    assert model is not None
+
+    def rebuild() -> None:
+        model._rotary = rotary_table(len(model._rotary), learner.settings.key_width)
+
+    return rebuild
+
+
+def adamw(*, foreach: bool) -> Undo:
+    """AdamW without its fused kernel."""
+
+    def undo(learner: Learner) -> None:
+        assert learner._trainer is not None
+        for group in learner._trainer._optimiser._adamw.param_groups:
+            group["fused"], group["foreach"] = False, foreach
+
+    return undo
+
+
+def contiguous(learner: Learner) -> None:
+    assert learner.model is not None
+    assert learner.model.extractor is not None
+    learner.model.extractor.memory_format = torch.contiguous_format  # type: ignore[assignment]
+
+
+def bfloat16(work: Workload, rounds: int) -> Row:
+    name = f"bfloat16 over float32, {work.name}"
+    more: dict[str, Any] = {"target": 1.6, "meaning": MEANING}
+    if not has_bfloat16():
+        return missing(name, "not on this processor", **more)
+    with steady():
+        works = {p: work.changed(precision=p).turns()[1] for p in ("float32", "bfloat16")}
+        seconds = in_turns(dict(works), rounds)
+    return compared(name, seconds, slow="float32", fast="bfloat16", **more)
+
+
+def joint(work: Workload, rounds: int) -> Row:
+    """Joint updates are another method, so losses differ; a turn of both goes over the same examples."""
+    with steady():
+        works = {updates: work.changed(updates=updates).turns()[1] for updates in ("sequential", "joint")}
+        seconds = in_turns(dict(works), rounds)
+    return compared(
+        f"joint updates share a batch, E {work.settings.streams}",
+        seconds,
+        slow="sequential",
+        fast="joint",
+        meaning="turns a second over those of sequential updates",
+        note=f"{work.name}; one step on all streams instead of one each, so losses differ by design",
+    )
+
+
+def freed_memory(quick: bool) -> Row:
+    """Each way in processes of its own: how the C library keeps memory cannot be undone in one."""
+    rounds, seconds = 1 if quick else 4, dict[str, list[float]]({"with": [], "without": []})
+    losses = set()
+    for _ in range(rounds):
+        for name, option in (("with", ["--keep"]), ("without", [])):
+            command = [sys.executable, str(Path(__file__)), *option, *(["--quick"] if quick else [])]
+            told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            seconds[name].append(told["seconds"])
+            losses.add(told["loss"])
+    if len(losses) != 1:
+        raise AssertionError(f"freed memory kept: the losses differ ({losses})")
+    return compared(
+        "freed memory kept",
+        seconds,
+        slow="without",
+        fast="with",
+        meaning=MEANING,
+        note=f"{EMNIST.name}; losses identical",
+    )
+
+
+def one_process(keep: bool, quick: bool) -> None:
+    """Prints the median seconds of a turn in this process, and the loss after it."""
+    if keep:
+        keep_freed_memory()
+    work = EMNIST.changed(streams=1, window=50 if quick else 512, depth=1 if quick else 4)
+    with steady():
+        learner, turn = work.turns()
+        seconds = in_turns({"turn": turn}, 3 if quick else 10)["turn"]
+    loss = float(learner.observe(*work.chunk(1)).log_loss.sum())
+    print(json.dumps({"seconds": statistics.median(seconds), "loss": loss}))
+
+
+def compiled(work: Workload, rounds: int, quick: bool) -> Row:
+    """`torch.compile` of the blocks, which costs seconds once."""
+    name = "torch.compile of the blocks"
+    more: dict[str, Any] = {"meaning": "turns a second with it over those without; not in use"}
+    if shutil.which("g++") is None and shutil.which("clang++") is None:
+        return missing(name, "no C++ compiler here", **more)
+    if quick:
+        return missing(name, "left out of --quick: compiling takes longer than all the rest", **more)
+    with steady():
+        _, plain = work.turns()
+        learner, turn = work.turns()
+        assert learner.model is not None
+        for block in learner.model._blocks:
+            block.compile(dynamic=False)
+        begun = time.perf_counter()
+        turn()
+        turn()
+        cost = time.perf_counter() - begun
+        seconds = in_turns({"plain": plain, "compiled": turn}, rounds)
+    saved = statistics.median(a - b for a, b in zip(seconds["plain"], seconds["compiled"], strict=True))
+    gain = statistics.median(per_round(seconds["plain"], seconds["compiled"]))
+    pays = f"pays after {cost / saved:,.0f} turns" if saved > 0 and gain > 1.01 else "does not pay"
+    note = f"compiling took {cost:.0f} s, {pays}"
+    return compared(name, seconds, slow="plain", fast="compiled", note=note, **more)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One measurement of `freed memory kept`, in a process of its own.")
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    one_process(given.keep, given.quick)
+
+
+if __name__ == "__main__":
+    main()
