@@ -382,3 +382,12 @@ def test_learning_what_was_just_predicted_takes_no_other_pass_and_is_the_same(ch
         other.learn(x, y)
     assert passes
     assert same_state(asked.state(), other.state())
+
+
+def test_where_learning_was_stopped_multiply_accumulates_are_those_of_a_pass():
+    learner = make(streams=3, freeze_at=32)
+    chunk = digits(tasks=1, task_length=64).read(0, 64)
+    learner.learn_many(chunk.x[:32], chunk.y[:32])
+    learning = learner.macs_per_example()
+    learner.learn_many(chunk.x[32:], chunk.y[32:])
+    assert learner.macs_per_example() == pytest.approx(learning * (9 + 1) / (2 * 9))

@@ -95,11 +95,18 @@ class Learner(OnlineLearner):
         return {"classes": self.labels.capacity, "missing": self.missing, **asdict(self.settings)}
 
     def macs_per_example(self) -> float | None:
-        """A forward and a backward pass (twice a forward one) in each of the streams; one more where steps are behind."""
+        """A forward and a backward pass (twice a forward one) in each of the streams; one more where steps are behind.
+
+        Where learning was stopped it is the average so far: from there on, there is one forward pass.
+        """
         if self.model is None:
             return None
         forward = self.model.macs_per_example() + self.model.extractor_macs_per_example()
-        return (3.0 * self.settings.streams + self.settings.behind) * forward
+        learning = (3.0 * self.settings.streams + self.settings.behind) * forward
+        stop = self.settings.freeze_at
+        if stop is None or stop >= self.position:
+            return learning
+        return (stop * learning + (self.position - stop) * forward) / self.position
 
     def replay_from(self, stream: Stream | None) -> None:
         """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
