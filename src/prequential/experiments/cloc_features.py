@@ -3,10 +3,10 @@
 Shows: average accuracy over the stream of the pi-transformer, of no-image (labels alone), no-attention (C = 0: the image alone), and of
 the oracle that is right where the label is among the last 100.
 
-Settings (paper): 4 blocks, D 1024, C 512, S 256, 8 streams, step size 0.03/D, ResNet-50 features. Small: the first 40,000 of `photos`,
-2 blocks, D 128, C 256, S 64, 4 streams, step size 0.06/D.
+Settings (paper): 4 blocks, D 1024, C 512, S 256, 8 streams, step size 0.03/D, ResNet-50 features. Small: the first 200,000 of `photos`,
+2 blocks, D 128, C 256, S 64, 4 streams, step size 0.18/D.
 
-Hardware and time: 2 cores; small 10 minutes.
+Hardware and time: 2 cores; small 10 minutes; the transformer begins to use its context at about 80,000 examples.
 
 Expected on CLOC: 59 % against 18 % without images and 19 % without context.
 """
@@ -31,7 +31,7 @@ def trials(ask: Ask) -> list[Trial]:
     return [
         trial
         for name, learner in LEARNERS.items()
-        for trial in over_seeds(ask, base(ask), {"learner": name}, learner=learner, run=examples(ask, 2))
+        for trial in over_seeds(ask, base(ask), {"learner": name}, learner=learner, run=examples(ask, 10))
     ]
 
 
