@@ -68,7 +68,7 @@ def draw_lines(
         axes.yaxis.set_major_formatter(percent)
     axes.grid(axis="y")
     if len(lines) > 1:
-        axes.legend(loc="best")
+        figure.legend(loc="outside right upper")  # beside the lines, which may be anywhere
     return figure
 
 
@@ -136,7 +136,10 @@ def draw_instantaneous(groups: dict[str, list[Scores]], window: int | None = Non
         axes.yaxis.set_major_formatter(percent)
         axes.xaxis.set_major_formatter(short)
     figure.axes[0].set_ylabel("accuracy")
-    figure.axes[1].legend(loc="best")
+    if len(groups) > 3:  # they would lie on the lines
+        figure.legend(*figure.axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    else:
+        figure.axes[1].legend(loc="best")
     return figure
 
 

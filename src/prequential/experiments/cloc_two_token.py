@@ -36,9 +36,11 @@ def trials(ask: Ask) -> list[Trial]:
 
 def figures(found: Found) -> dict[str, Drawn]:
     groups = {f"{o.tags['model']}, seed {o.tags['seed']}": [o.scores()] for o in found.outcomes}
+    window = max(100, min(scores.count for some in groups.values() for scores in some) // 10)  # six lines in one panel
     return {
         "phases": Drawn(
-            draw_instantaneous(groups), "Accuracy of both models, several seeds of the initial weights on one stream."
+            draw_instantaneous(groups, window),
+            "Accuracy of both models, several seeds of the initial weights on one stream.",
         )
     }
 
