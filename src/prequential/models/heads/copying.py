@@ -54,7 +54,7 @@ class CopyHead(Head):
 
     def macs(self, examples: float) -> float:
         into_keys = self.map.weight.numel() if self.map is not None else 0
-        return into_keys + (self.key_width + 2 + self.classes) * examples
+        return into_keys + (self.key_width + self.classes) * examples
 
 
 class _Copy(torch.autograd.Function):
@@ -67,15 +67,15 @@ class _Copy(torch.autograd.Function):
         inverse = torch.rsqrt(h.square().sum(-1, keepdim=True).add_(SMALLEST))  # (B, S, 1)
         key = h * inverse
         past: Any = given.past
-        keys = torch.cat([past, key], 1)  # (B, N, W)
+        keys = torch.cat([past, key, torch.zeros_like(key[:, :1])], 1)  # (B, N+1, W)
         query = key * torch.exp(PACE * sharpness)
         # As -age is the place of the past example minus that of the new one, the latter is left out of the row, and so
         # is added at the null slot, whose own place is 0.
         place, time = given.columns[:, None, :, 0], given.time[..., 0]  # (1, 1, N+1), (1, S)
         slope = PACE * slope
-        scores = torch.add(given.hidden, place * slope).expand(len(h), -1, -1).contiguous()  # (B, S, N+1)
-        scores[..., -1] += time * slope + PACE * null
-        scores[..., :-1].baddbmm_(query, keys.transpose(1, 2))
+        bias = given.hidden + place * slope  # (1 or B, S, N+1)
+        bias[..., -1] += time * slope + PACE * null
+        scores = torch.baddbmm(bias, query, keys.transpose(1, 2))
         weight = torch.softmax(scores, -1)
         ctx.save_for_backward(inverse, key, keys, query, weight, given.labels, place, time, sharpness)
         ctx.mark_non_differentiable(key)
@@ -86,11 +86,11 @@ class _Copy(torch.autograd.Function):
         inverse, key, keys, query, weight, labels, place, time, sharpness = ctx.saved_tensors
         to_weight = torch.bmm(grads[0], labels.transpose(1, 2)).mul_(weight)
         to_scores = to_weight.addcmul_(weight, to_weight.sum(-1, keepdim=True), value=-1)  # (B, S, N+1)
-        to_past, to_null = to_scores[..., :-1], to_scores[..., -1]
-        to_query = torch.bmm(to_past, keys)
+        to_null, new = to_scores[..., -1], to_scores[..., -1 - key.shape[1] : -1]
+        to_query = torch.bmm(to_scores, keys)
         to_sharpness = (to_query * query).sum() * PACE
         to_slope = (to_scores.sum((0, 1)) @ place[0, 0] + (to_null * time).sum()) * PACE
         to_key = to_query * torch.exp(PACE * sharpness)
-        to_key.baddbmm_(to_past[..., keys.shape[1] - key.shape[1] :].transpose(1, 2), query)  # as past of later ones
+        to_key.baddbmm_(new.transpose(1, 2), query)  # as past of later ones
         to_h = to_key.addcmul_(key, (key * to_key).sum(-1, keepdim=True), value=-1).mul_(inverse)
         return to_h, None, to_sharpness, to_slope, to_null.sum() * PACE
