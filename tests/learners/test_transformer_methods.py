@@ -153,7 +153,7 @@ def test_what_copying_costs_is_counted():
         learner = make(method=method)
         learner.learn_many(chunk.x, chunk.y)
         macs[method] = learner.macs_per_example()
-    copying = 20 * (16 + 2 + 10)  # examples × (width of a key, age, null slot, labels)
+    copying = 20 * (16 + 10)  # examples × (width of a key, labels)
     assert macs["mixed"] - macs["paper"] == 3 * 3 * (2 * copying + 16 * 16)  # passes, streams; the deep one has a map
     assert macs["copy"] == 3 * 3 * (64 * 2 * 16 + copying)
 
