@@ -7,16 +7,20 @@ are not, the benchmark stops. A gain is one function here that undoes it on a ne
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import math
 import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -26,10 +30,14 @@ from torch.nn import functional as F
 from workloads import CLOC, DIGITS, EMNIST, Workload, has_bfloat16, steady
 
 from prequential.learners.optimiser import Optimiser
+from prequential.learners.reading import Reader
 from prequential.learners.transformer import Learner
-from prequential.models import blocks
+from prequential.models import blocks, transformer
 from prequential.models.blocks import Block, Past, Turn, rotary_table
+from prequential.models.context import Seen
+from prequential.models.transformer import Transformer
 from prequential.running.allocation import keep_freed_memory
+from prequential.streams.images import ImageStream
 
 Undo = Callable[[Learner], Callable[[], None] | None]
 """Undoes a gain on a learner that has its network; gives what is to be done before each turn, if anything."""
@@ -41,12 +49,15 @@ NARROW = replace(CLOC.changed(width=256, heads=4, chunk=64), name="CLOC model, 4
 def measure(quick: bool) -> list[Row]:
     rounds = 2 if quick else 9
     digits, emnist, narrow = DIGITS.changed(streams=2), EMNIST.changed(streams=2), NARROW
+    long = replace(NARROW.changed(chunk=256), name="CLOC model, 4 x 256, S 256")
     if quick:
+        long = NARROW.changed(depth=1, window=64, chunk=128)
         digits = DIGITS.changed(streams=1, depth=1, window=50)
         emnist, narrow = EMNIST.changed(depth=1, window=8, chunk=8, streams=1), NARROW.changed(depth=1, window=64)
     rows = [
         against("fused projections", narrow, separate_projections, rounds),
         against("band mask kept", narrow, rebuild_bands, rounds),
+        against("attention in parts, without what the band hides", long, whole_band, rounds),
         against("rotary table kept", narrow, rebuild_rotary, rounds),
         against("fused AdamW over the default one", narrow, adamw(foreach=False), rounds),
         against("fused AdamW over foreach", narrow, adamw(foreach=True), rounds),
@@ -54,6 +65,7 @@ def measure(quick: bool) -> list[Row]:
         against("channels-last", emnist, contiguous, rounds),
         bfloat16(emnist, rounds),
         joint(digits.changed(streams=4) if quick else DIGITS, rounds),
+        read_ahead(EMNIST.changed(chunk=8, streams=8, **({"depth": 1, "window": 8} if quick else {})), rounds),
         freed_memory(quick),
         compiled(narrow, rounds, quick),
     ]
@@ -106,7 +118,7 @@ class SeparateBlock(nn.Module):
         out = block.out.weight.detach().split([block.parts[3], block.parts[0]], 1)  # type: ignore[no-untyped-call]
         self.q, self.k, self.v, self.up, self.down, self.o = (_linear(weight) for weight in (*into, *out))
 
-    def forward(self, h: Tensor, y: Tensor, past: Past, bias: Tensor, turn: Turn | None) -> tuple[Tensor, Past]:
+    def forward(self, h: Tensor, y: Tensor, past: Past, bias: list[Tensor], turn: Turn | None) -> tuple[Tensor, Past]:
         x = self.norm(h)
         k, v = self.k(x), self.v(x)
         if self.key_labels is not None and self.value_labels is not None:
@@ -131,6 +143,18 @@ def separate_projections(learner: Learner) -> None:
 def rebuild_bands(learner: Learner) -> Callable[[], None]:
     assert learner.model is not None
     return learner.model._bands.clear
+
+
+def whole_band(learner: Learner) -> None:
+    """One attention over all keys that any query of the chunk may see."""
+    model = learner.model
+    assert model is not None
+
+    def bias(tokens: int, past: Seen) -> list[Tensor]:
+        with patch.object(transformer, "parts", lambda all_of_them: [(0, all_of_them)]):
+            return Transformer._bias(model, tokens, past)
+
+    model._bias = bias  # type: ignore[method-assign]
 
 
 def rebuild_rotary(learner: Learner) -> Callable[[], None]:
@@ -184,6 +208,42 @@ def joint(work: Workload, rounds: int) -> Row:
         meaning="turns a second over those of sequential updates",
         note=f"{work.name}; one step on all streams instead of one each, so losses differ by design",
     )
+
+
+def read_ahead(work: Workload, rounds: int) -> Row:
+    """Where reading is slow: a folder of JPEG photos, learnt at 32 x 32 pixels, each round a turn on the next chunk."""
+    name = "replayed chunks read ahead"
+    if importlib.util.find_spec("PIL") is None:
+        return missing(name, "Pillow is not installed", meaning=MEANING)
+    from decoding import CLASSES, write
+
+    chunk, before = work.settings.chunk, 3  # turns until it is known how long reads take
+    charged: dict[str, list[np.ndarray]] = {"with": [], "without": []}
+    with tempfile.TemporaryDirectory() as folder, steady():
+        write(Path(folder), chunk * (before + rounds + 1))
+        stream = ImageStream(folder, size=32)
+
+        def turns(how: str) -> Callable[[], None]:
+            learner = Learner(CLASSES, settings=work.settings)
+            learner.replay_from(stream)
+            learner._prepare(stream.read(0, chunk).x)
+            assert learner._trainer is not None
+            if how == "without":
+                learner._trainer._reader = Reader(slow=math.inf)
+
+            def turn() -> None:
+                read = stream.read(learner.position, learner.position + chunk)
+                charged[how].append(learner.observe(read.x, read.y).log_loss)
+
+            for _ in range(before):
+                turn()
+            return turn
+
+        seconds = in_turns({how: turns(how) for how in charged}, rounds)
+    if not np.array_equal(np.concatenate(charged["with"]), np.concatenate(charged["without"])):
+        raise AssertionError(f"{name}: the losses differ")
+    note = f"JPEG photos of 500 x 375 at 32 x 32, ConvNet, S {chunk}, E {work.settings.streams}; losses identical"
+    return compared(name, seconds, slow="without", fast="with", meaning=MEANING, note=note)
 
 
 def freed_memory(quick: bool) -> Row:

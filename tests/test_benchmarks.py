@@ -81,6 +81,15 @@ def test_a_gain_that_changes_the_losses_is_refused(load: Callable[[str], Any]) -
         gains.against("harm", work, harm, rounds=2)
 
 
+def test_reading_ahead_changes_no_loss(load: Callable[[str], Any]) -> None:
+    gains = load("gains")
+    work = load("workloads").EMNIST.changed(depth=1, window=8, chunk=4, streams=3)
+    row = gains.read_ahead(work, rounds=2)
+    assert row.ratio > 0
+    assert [len(row.seconds[how]) for how in ("with", "without")] == [2, 2]
+    assert "losses identical" in row.note
+
+
 def test_rows_know_whether_they_reach_their_targets(load: Callable[[str], Any]) -> None:
     measuring = load("measuring")
     seconds = {"slow": [4.0, 6.0, 5.0], "fast": [2.0, 2.0, 1.0]}

@@ -23,6 +23,8 @@ class Settings:
     """Number of transformer blocks L."""
     heads: int | None = None
     """Number of query heads H; by default 4, and 8 from width 1024 on. There is one key head."""
+    hidden: int | None = None
+    """Width of the hidden layer of a block; by default 4 D, and 2 D in mixed, which pays for what it has beside."""
     window: int = 512
     """Context C: how many past tokens each prediction can attend to (two-token has two tokens an example). 0: none."""
     chunk: int = 32
@@ -43,6 +45,9 @@ class Settings:
     """Standardise features by past statistics; by default on for vectors, off for images."""
     recent: int | None = None
     """Also give each feature relative to about so many latest examples; by default 300 for up to 256 features. 0: not."""
+    neighbours: int | None = None
+    """Also predict by the nearest of so many latest examples; by default 4096 in mixed, fewer from 64
+    features on and none from 257 on. 0: not."""
     rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is rate / width."""
     joint_rate: float | None = None
@@ -61,10 +66,15 @@ class Settings:
     """How the learning rate falls after the warm-up."""
     decay_examples: int = 100_000
     """inverse-sqrt: examples until it starts to fall; cosine: examples until it reaches a tenth."""
+    average: float | None = None
+    """Predictions come from a moving average of the parameters that keeps this share in each turn; 0: from the latest
+    parameters. By default 0.98 in mixed and 0 otherwise."""
     freeze_at: int | None = None
     """Position from which on nothing is learnt by gradient any more; the context goes on."""
     behind: bool = False
     """Gradient steps run behind the predictions, which then come from parameters one chunk older and never wait."""
+    graphs: bool = False
+    """On CUDA: a whole gradient step (forward, backward, optimiser) is captured once and replayed as one graph."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number format of the matrix products."""
     seed: int = 0
@@ -74,13 +84,13 @@ class Settings:
         for name, low in (
             ("width", 1), ("depth", 1), ("window", 0), ("chunk", 1), ("streams", 1), ("warmup", 0),
             ("decay_examples", 1), ("label_scale", 0), ("rate", 0), ("extractor_rate", 0), ("weight_decay", 0),
-            ("seed", 0), ("freeze_at", 0), ("heads", 1), ("recent", 0), ("joint_rate", 0),
+            ("seed", 0), ("freeze_at", 0), ("heads", 1), ("hidden", 1), ("neighbours", 0), ("recent", 0), ("joint_rate", 0),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not value >= low:
                 raise BadSetting(f"{name} ({value}) must be at least {low}")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
+        for name in ("beta1", "beta2", "average"):
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
                 raise BadSetting(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
         for name, choices in (
             ("method", ("mixed", "paper", "copy")),
@@ -103,6 +113,15 @@ class Settings:
     @property
     def query_heads(self) -> int:
         return self.heads or (8 if self.width >= 1024 else 4)
+
+    @property
+    def hidden_width(self) -> int:
+        return self.hidden or (2 if self.method == "mixed" else 4) * self.width
+
+    @property
+    def averaging(self) -> float:
+        """How much of the average of the parameters is kept in each turn; 0: there is none."""
+        return (0.98 if self.method == "mixed" else 0.0) if self.average is None else self.average
 
     @property
     def key_width(self) -> int:
@@ -131,4 +150,4 @@ class Settings:
 
 def for_digits() -> Settings:
     """The settings of the demonstration: fewer blocks and more replay, as its tasks are short and many."""
-    return Settings(depth=2, window=256, chunk=50, streams=8, rate=0.064, recent=0)
+    return Settings(depth=2, window=256, chunk=50, streams=8, rate=0.064, recent=0, neighbours=0)

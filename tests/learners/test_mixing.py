@@ -87,6 +87,26 @@ def test_the_sizes_in_which_examples_come_change_nothing():
     assert same_state(pieces.state(), whole.state())
 
 
+@pytest.mark.parametrize("rates", [(), (0.005, 0.08)])
+def test_what_was_predicted_before_changes_no_bit_of_what_follows(rates):
+    log_p, slots = predictions()
+    asked, other = Mixer(3, rates=rates), Mixer(3, rates=rates)
+    for t in range(40):
+        here = log_p[:, t : t + 1]
+        predicted = asked.predict(here)
+        if t % 3 == 1:
+            asked.predict(log_p[:, t - 1 : t])  # another one in between
+        before = predicted.copy()
+        predicted[:] = 0  # it is the caller's
+        assert np.array_equal(asked.extend(here, slots[t : t + 1]), before)
+        assert np.array_equal(other.extend(here, slots[t : t + 1]), before)
+        assert same_state(asked.state(), other.state())
+        if t % 10 == 9:
+            asked.predict(log_p[:, t : t + 1])  # from before a chunk border
+            for mixer in (asked, other):
+                mixer.finish_chunk(log_p[:, t - 9 : t + 1], slots[t - 9 : t + 1])
+
+
 def test_a_head_that_was_certain_of_the_wrong_label_can_come_back():
     good, poor = np.log([[1 - 1e-300, 1e-300]]), np.log([[1e-300, 1 - 1e-300]])
     mixer = Mixer(2, rates=())

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from prequential.checkpoint import same_state
 from prequential.learners.normaliser import Normaliser
 
 
@@ -65,3 +66,27 @@ def test_state_goes_on_exactly(x):
     first.update(x[77:])
     second.update(x[77:])
     assert np.array_equal(first.apply(x), second.apply(x))
+
+
+def test_the_next_one_is_to_the_bit_as_in_a_row_of_one(x):
+    asked, other = Normaliser(4), Normaliser(4)
+    for row in x[:50, None]:
+        scaled, after = asked.following(row)
+        assert np.array_equal(scaled, other.transform(row))
+        asked.take(after)
+        other.update(row)
+        assert same_state(asked.state(), other.state())
+
+
+def test_features_with_memories_of_their_own_are_as_if_alone(x):
+    both = Normaliser(8, memory=np.repeat([np.inf, 30], 4))
+    alone = [Normaliser(4), Normaliser(4, memory=30)]
+    for start in range(0, 100, 10):
+        rows = x[start : start + 10]
+        expected = np.concatenate([normaliser.transform(rows) for normaliser in alone], 1)
+        assert np.array_equal(both.transform(np.concatenate([rows, rows], 1)), expected)
+        for normaliser, taken in ((both, np.concatenate([rows, rows], 1)), *((one, rows) for one in alone)):
+            normaliser.update(taken)
+            normaliser.forget()
+    for name, value in both.state().items():
+        assert np.array_equal(value, np.concatenate([normaliser.state()[name] for normaliser in alone]))

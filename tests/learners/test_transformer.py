@@ -384,8 +384,34 @@ def test_learning_what_was_just_predicted_takes_no_other_pass_and_is_the_same(ch
     assert same_state(asked.state(), other.state())
 
 
+@pytest.mark.parametrize("changes", [{}, {"method": "copy"}, {"model": "two-token"}, {"recent": 0}, {"chunk": 7}])
+def test_what_is_predicted_before_it_is_learnt_changes_no_bit_of_what_is_learnt(changes):
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(60, 3)).astype(np.float32), random.integers(0, 3, 60).tolist()
+    x[::5, 1] = 0.0
+    x[4::4] = x[3:-1:4]  # learnt without being asked for, just after it was asked for and learnt
+    asked, other, reloaded = (make(**changes, classes=4) for _ in range(3))
+    for t in range(60):
+        kind = t % 4
+        again = predicted = reloaded.predict_log_proba(x[t : t + 1])
+        if kind > 0:
+            predicted = asked.predict_log_proba(x[t : t + 1])
+        if kind == 1:
+            asked.predict_log_proba(x[t - 1 : t])  # another one in between
+        elif kind == 2:
+            asked.predict_log_proba(np.where(x[t : t + 1] == 0, -0.0, x[t : t + 1]))  # equal, but not to the bit
+            asked.predict_log_proba(x[t : t + 3])  # several
+        assert np.array_equal(predicted, again)
+        predicted[:] = 0  # it is the caller's
+        reloaded.load_state(reloaded.state())
+        for learner in (asked, other, reloaded):
+            learner.learn(x[t], y[t])
+        assert same_state(asked.state()["learner"], other.state()["learner"]), f"after example {t}"
+        assert same_state(reloaded.state()["learner"], other.state()["learner"]), f"loaded before example {t}"
+
+
 def test_where_learning_was_stopped_multiply_accumulates_are_those_of_a_pass():
-    learner = make(streams=3, freeze_at=32)
+    learner = make(streams=3, freeze_at=32, average=0.0, neighbours=0)
     chunk = digits(tasks=1, task_length=64).read(0, 64)
     learner.learn_many(chunk.x[:32], chunk.y[:32])
     learning = learner.macs_per_example()

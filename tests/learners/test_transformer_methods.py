@@ -15,6 +15,7 @@ from prequential.scoring.evaluate import evaluate
 from prequential.streams.digits import digits
 
 SMALL = {"width": 16, "heads": 2, "depth": 2, "window": 20, "chunk": 16, "streams": 3}
+ONLY_HEADS = {"hidden": 64, "average": 0.0, "neighbours": 0}  # what mixed has beside its heads, switched off
 VARIANTS = {
     "paper": {"method": "paper"},
     "paper-two-token": {"method": "paper", "model": "two-token"},
@@ -23,6 +24,8 @@ VARIANTS = {
     "copy-two-token-joint": {"method": "copy", "model": "two-token", "updates": "joint", "window": 9},
     "mixed-two-token-joint": {"model": "two-token", "updates": "joint", "window": 9},
     "mixed-long-window": {"window": 60, "chunk": 7},
+    "mixed-only-heads": ONLY_HEADS,
+    "mixed-few-neighbours": {"neighbours": 30, "average": 0.5},
 }
 AS_IT_WAS = {  # losses of examples 0, 40, 80, 110 and 119 before there were heads to choose from
     "pi": ({}, [2.4849066734, 2.1117537022, 1.8825167418, 1.5490901470, 1.9742585421]),
@@ -54,7 +57,7 @@ def test_the_transformer_starts_with_the_same_weights_in_every_method():
     x = np.zeros((1, 4), np.float32)
     started = {}
     for method in ("paper", "mixed"):
-        learner = make(method=method, streams=1, rate=0.0)
+        learner = make(method=method, streams=1, rate=0.0, **ONLY_HEADS)
         learner.learn_many(x, [0])
         started[method] = dict(learner.model.named_parameters())
     assert set(started["paper"]) < set(started["mixed"])
@@ -63,7 +66,7 @@ def test_the_transformer_starts_with_the_same_weights_in_every_method():
 
 def test_without_a_window_there_is_nothing_to_copy_from():
     stream = digits(tasks=1, task_length=64)
-    a, b = (make(window=0, method=method) for method in ("mixed", "paper"))
+    a, b = (make(window=0, method=method, **ONLY_HEADS) for method in ("mixed", "paper"))
     assert evaluate(stream, a).log_loss == evaluate(stream, b).log_loss
     one_token = make(window=1, model="two-token")  # holds half an example
     evaluate(stream, one_token)
@@ -86,7 +89,7 @@ def test_every_head_is_trained_on_its_own_loss_alone(model, monkeypatch):
         return loss(log_p, y) * (1.0 if len(calls) % 3 == 1 else 0.0)
 
     monkeypatch.setattr(module.F, "nll_loss", only_the_first)
-    alone = make(model=model)
+    alone = make(model=model, **ONLY_HEADS)
     alone.learn_many(chunk.x, chunk.y)
     monkeypatch.undo()
     paper = make(model=model, method="paper")
@@ -150,12 +153,85 @@ def test_what_copying_costs_is_counted():
     chunk = digits(tasks=1, task_length=16).read(0, 16)
     macs = {}
     for method in ("paper", "mixed", "copy"):
-        learner = make(method=method)
+        learner = make(method=method, **ONLY_HEADS)
         learner.learn_many(chunk.x, chunk.y)
         macs[method] = learner.macs_per_example()
     copying = 20 * (16 + 10)  # examples × (width of a key, labels)
     assert macs["mixed"] - macs["paper"] == 3 * 3 * (2 * copying + 16 * 16)  # passes, streams; the deep one has a map
     assert macs["copy"] == 3 * 3 * (64 * 2 * 16 + copying)
+    whole = make(hidden=64, neighbours=100)
+    whole.learn_many(chunk.x, chunk.y)
+    # one more forward pass, of the average, and what neighbours are compared by
+    assert whole.macs_per_example() == macs["mixed"] * 10 / 9 + 100 * 64
+
+
+class TestAverage:
+    """What predicts is a moving average of the parameters that learn."""
+
+    def test_it_follows_what_is_learnt(self):
+        chunk = digits(tasks=1, task_length=64).read(0, 64)
+        learner = make(average=0.5)
+        trainer = None
+        expected = {}
+        for turn in range(1, 5):
+            part = slice(16 * (turn - 1), 16 * turn)
+            learner.learn_many(chunk.x[part], chunk.y[part])
+            trainer = learner._trainer
+            share = min(0.5, turn / (turn + 9))
+            for name, value in trainer.model.named_parameters():
+                before = expected.get(name, started(name))
+                expected[name] = share * before + (1 - share) * value.detach()
+        shown = dict(trainer.shown.named_parameters())
+        for name, value in expected.items():
+            torch.testing.assert_close(shown[name], value, atol=1e-6, rtol=1e-4)
+
+    def test_the_steps_are_those_without_it(self):
+        chunk = digits(tasks=1, task_length=64).read(0, 64)
+        with_it, without = make(average=0.9), make(average=0.0)
+        for learner in (with_it, without):
+            learner.learn_many(chunk.x, chunk.y)
+        for a, b in zip(with_it.model.parameters(), without.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+
+    def test_predictions_come_from_it(self):
+        chunk = digits(tasks=1, task_length=80).read(0, 80)
+        learner = make(average=0.9, neighbours=0)
+        learner.learn_many(chunk.x[:64], chunk.y[:64])
+        before = learner.predict_log_proba(chunk.x[64:65])
+        with torch.no_grad():
+            for parameter in learner.model.parameters():
+                parameter.zero_()
+        assert np.array_equal(learner.predict_log_proba(chunk.x[64:65]), before)
+        with torch.no_grad():
+            for parameter in learner._trainer.shown.parameters():
+                parameter.mul_(1.5)
+        assert not np.allclose(learner.predict_log_proba(chunk.x[64:65]), before)
+
+
+def started(name):
+    """A parameter of a new learner."""
+    fresh = make(average=0.5)
+    fresh._prepare(digits(tasks=1, task_length=16).read(0, 1).x)
+    return dict(fresh.model.named_parameters())[name].detach()
+
+
+def test_neighbours_remember_beyond_the_window():
+    """A few kinds of rows that come back after more examples than the window holds."""
+    random = np.random.default_rng(0)
+    kinds, labels = random.normal(size=(32, 3)), random.integers(0, 2, 32)
+    order = np.concatenate([random.permutation(32) for _ in range(6)])
+    x, y = kinds[order].astype(np.float32), labels[order].tolist()
+    charged = {}
+    for neighbours in (0, 192):
+        learner = make(2, window=8, neighbours=neighbours)
+        learner.learn_many(x, y)
+        charged[neighbours] = learner.observe(x, y).log_loss.mean()
+    assert charged[192] < charged[0] - 0.2
+
+
+def test_neighbours_need_vectors():
+    with pytest.raises(BadSetting, match=r"neighbours \(5\) needs vectors, but x has shape \(8, 8\)"):
+        make(neighbours=5).learn_many(np.zeros((1, 8, 8), np.uint8), [0])
 
 
 def test_labels_never_met_have_a_share_in_what_is_copied():

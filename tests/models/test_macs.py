@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -12,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).parent))
 from helpers import FEATURES, example, small
 
+from prequential.learners.transformer import Learner
 from prequential.models.pi import PiTransformer
 from prequential.settings import Settings
 
@@ -46,8 +48,19 @@ def test_the_paper_s_base_model_costs_what_it_should():
 def test_copying_costs_little():
     with torch.device("meta"):
         paper, mixed = (
-            PiTransformer(Settings(method=method), features=54, classes=7).macs_per_example()
+            PiTransformer(Settings(method=method, hidden=512), features=54, classes=7).macs_per_example()
             for method in ("paper", "mixed")
         )
     assert mixed - paper == 512 * (128 + 7) + 512 * (32 + 7) + 32 * 128
     assert mixed < 1.08 * paper
+
+
+@pytest.mark.parametrize(("features", "classes"), [(2, 2), (8, 2), (54, 7), (64, 10), (256, 40)])
+def test_the_default_costs_no_more_than_the_paper_s_method(features, classes):
+    x = np.random.default_rng(0).normal(size=(2, features))
+    macs = {}
+    for method in ("paper", "mixed"):
+        learner = Learner(classes, method=method)
+        learner.learn_many(x, [0, 1])
+        macs[method] = learner.macs_per_example()
+    assert macs["mixed"] < macs["paper"]

@@ -183,6 +183,17 @@ class TestResume:
         assert resumed.position == 200
         assert "does not belong here" in resumed.warnings[0]
 
+    def test_changed_settings_are_refused_and_nothing_is_lost(self, tmp_path):
+        new(tmp_path / "run").go()
+        before = contents(tmp_path / "run")
+        settings = tmp_path / "run" / "settings.toml"
+        text = settings.read_text()
+        settings.write_text(text.replace("weight_decay = 0.01", "weight_decay = 0.5"))
+        with pytest.raises(BadCheckpoint, match=r"made with weight_decay 0.01, expected 0.5; .* nothing was changed"):
+            Run(tmp_path / "run").restore()
+        settings.write_text(text)
+        assert contents(tmp_path / "run") == before
+
     def test_another_number_of_threads_is_said(self, tmp_path):
         run = new(tmp_path / "run")
         run.go()

@@ -217,9 +217,9 @@ class OnlineLearner(ABC):
         if self.shape is not None and x.shape[1:] != self.shape:
             raise BadInput(f"example {first}: x has shape {x.shape[1:]}, but the first example had shape {self.shape}")
         if x.dtype.kind == "f":
-            bad = np.isinf(x) if self.missing else ~np.isfinite(x)
-            if bad.any():
-                where = tuple(int(i) for i in np.argwhere(bad)[0])
+            good = ~np.isinf(x) if self.missing else np.isfinite(x)
+            if not good.all():
+                where = tuple(int(i) for i in np.argwhere(~good)[0])
                 field = where[1] if len(where) == 2 else where[1:]
                 raise BadInput(f"example {first + where[0]}: feature {field} is {x[where]}, expected a finite number")
         if ys is not None:

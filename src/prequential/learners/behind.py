@@ -39,11 +39,16 @@ class TrainerBehind(Trainer):
         if here().count > 1:
             # their messages must come in the same order everywhere, which two threads do not promise
             raise BadSetting(f"behind (True) needs one process, but {here().count} share the streams")
-        super().__init__(settings.changed(streams=1), **given)  # it replays nothing
-        self._back = Trainer(settings, **given)  # the same network: it starts from the same seed
+        super().__init__(settings.changed(streams=1, average=0.0), **given)  # it replays nothing
+        self._back = Trainer(settings, **given, reports=False)  # the same network: it starts from the same seed
         self.readers = self._back.readers
         self._steps: Future[None] | None = None  # under way or done, until the next chunk is complete
         self._worker: ThreadPoolExecutor | None = None  # with one thread, so that it ends when nobody holds it
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the one behind keeps its parameters where they are, so that they are copied and not taken over."""
+        return self.settings.graphs or self._back.shown is not self._back.model
 
     @property
     def busy(self) -> bool:
@@ -96,13 +101,18 @@ class TrainerBehind(Trainer):
         with _threads(1):
             log_p = super().score(chunk)
         self._wait()
-        # the older parameters are left to the one behind, to write over
-        for ours, theirs in zip(self.model.parameters(), self._back.model.parameters(), strict=True):
-            ours.data, theirs.data = theirs.data, ours.data
+        for ours, theirs in zip(self.model.parameters(), self._back.shown.parameters(), strict=True):
+            # an average goes on where it is, and a graph finds parameters only where they were when it was captured
+            if self._keeps:
+                ours.data.copy_(theirs.data)
+            else:  # the older parameters are left to the one behind, to write over
+                ours.data, theirs.data = theirs.data, ours.data
         return log_p
 
     def _level(self) -> None:
         """Gives the one behind the parameters that were taken over from it, to go on from."""
+        if self._keeps:
+            return
         with torch.no_grad():
             for ours, theirs in zip(self.model.parameters(), self._back.model.parameters(), strict=True):
                 theirs.copy_(ours)
@@ -126,7 +136,7 @@ class TrainerBehind(Trainer):
         return self._worker
 
 
-FRONT = ("parameters", "context", "mixer")  # what differs between the one in front and the one behind
+FRONT = ("parameters", "context", "neighbours", "mixer")  # what differs between the one in front and the one behind
 
 
 def _set_threads(count: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from prequential.errors import BadSetting
 
@@ -18,6 +20,15 @@ def find_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise BadSetting(f"device {name!r} was asked for, but this machine offers no CUDA device to PyTorch")
     return device
+
+
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array as a tensor on a device.
+
+    To a GPU it goes through pinned memory, and nobody waits for the copy; torch keeps the pinned memory until it is done.
+    """
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def slow_precision(precision: str, device: torch.device) -> str | None:

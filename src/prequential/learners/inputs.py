@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from prequential.errors import BadSetting
-from prequential.learners.normaliser import Normaliser
+from prequential.learners.normaliser import Normaliser, Statistics
 from prequential.settings import Settings
 
+COMPARISONS = 2**18  # of single features, to find the neighbours of an example
 FEW = 256  # up to so many features, each is also given relative to the recent past
 
 
@@ -17,30 +18,42 @@ class Scales:
     """The features standardised by all of the past, and beside them by its latest part: what is unusual just now."""
 
     def __init__(self, width: int, memories: list[int | None]) -> None:
-        self._parts = [Normaliser(width, memory=memory) for memory in memories]
+        self._times = len(memories)
+        memory = [np.inf if memory is None else memory for memory in memories]
+        # all in one go, as if each were features of its own
+        self._normaliser = Normaliser(width * self._times, memory=np.repeat(memory, width))
 
     def transform(self, x: np.ndarray) -> np.ndarray:
-        return np.concatenate([part.transform(x) for part in self._parts], 1)
+        return self._normaliser.transform(self._beside(x))
 
     def each(self, x: np.ndarray) -> np.ndarray:
-        return np.concatenate([part.each(x) for part in self._parts], 1)
+        return self._normaliser.each(self._beside(x))
+
+    def following(self, x: np.ndarray) -> tuple[np.ndarray, Statistics]:
+        return self._normaliser.following(self._beside(x))
+
+    def take(self, after: Statistics) -> None:
+        self._normaliser.take(after)
 
     def apply(self, x: np.ndarray) -> np.ndarray:
-        return np.concatenate([part.apply(x) for part in self._parts], 1)
+        return self._normaliser.apply(self._beside(x))
 
     def update(self, x: np.ndarray, *, chunk: bool) -> None:
         """Takes examples into the statistics; at the end of a chunk, what is old loses weight."""
-        for part in self._parts:
-            part.update(x)
-            if chunk:
-                part.forget()
+        self._normaliser.update(self._beside(x))
+        if chunk:
+            self._normaliser.forget()
 
     def state(self) -> dict[str, Any]:
-        return {"parts": [part.state() for part in self._parts]}
+        parts = {name: np.split(value, self._times) for name, value in self._normaliser.state().items()}
+        return {"parts": [{name: of_all[i] for name, of_all in parts.items()} for i in range(self._times)]}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        for part, saved in zip(self._parts, state["parts"], strict=True):
-            part.load_state(saved)
+        parts = state["parts"]
+        self._normaliser.load_state({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+    def _beside(self, x: np.ndarray) -> np.ndarray:
+        return x if self._times == 1 else np.concatenate([x] * self._times, 1)
 
 
 class Inputs:
@@ -60,10 +73,18 @@ class Inputs:
         self._vectors = self.extractor == "none"
         self._width = int(np.prod(shape))
         self._recent = settings.recent if settings.recent is not None else (300 if self._width <= FEW else 0)
+        self.neighbours = settings.neighbours or 0
+        if settings.neighbours is None and settings.method == "mixed" and settings.use_input and self._vectors:
+            self.neighbours = min(4096, COMPARISONS // self._width) if self._width <= FEW else 0
+        if self.neighbours and not self._vectors:
+            raise BadSetting(f"neighbours ({self.neighbours}) needs vectors, but x has shape {shape}")
+        self.compared = self._width
         standardise = not image if settings.standardise is None else settings.standardise and self._vectors
         self.features = self._width * (2 if standardise and self._recent else 1) if self._vectors else 0
         self._border = self._statistics() if standardise else None
         self._live = self._statistics() if standardise else None
+        # the last example to predict, if it was alone: itself, standardised, and the statistics with it
+        self._foreseen: tuple[np.dtype[Any], bytes, np.ndarray, Statistics] | None = None
         self._replays = [self._statistics() for _ in range(settings.streams - 1)] if standardise else []
 
     @property
@@ -72,12 +93,22 @@ class Inputs:
 
     def alone(self, x: np.ndarray) -> np.ndarray:
         """Examples to predict, each on its own."""
-        return self._scaled(x) if self._live is None else self._live.each(self._flat(x))
+        if self._live is None:
+            return self._scaled(x)
+        if len(x) > 1:
+            return self._live.each(self._flat(x))
+        standardised, after = self._live.following(self._flat(x))
+        self._foreseen = (x.dtype, x.tobytes(), standardised, after)
+        return standardised
 
     def extend(self, x: np.ndarray) -> np.ndarray:
         """Examples of an unfinished chunk, as they come."""
         if self._live is None:
             return self._scaled(x)
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is not None and foreseen[0] == x.dtype and foreseen[1] == x.tobytes():
+            self._live.take(foreseen[3])
+            return foreseen[2]
         vectors = self._flat(x)
         standardised = self._live.transform(vectors)
         self._live.update(vectors, chunk=False)
@@ -92,6 +123,7 @@ class Inputs:
         if self._border is not None and self._live is not None:
             self._border.update(self._flat(x), chunk=True)
             self._live.load_state(self._border.state())
+            self._foreseen = None
 
     def replayed(self, reader: int, x: np.ndarray, *, first: bool) -> np.ndarray:
         """The chunk a replay stream reads next (its first, after it went back), exactly as it was when it was new.
@@ -119,6 +151,7 @@ class Inputs:
         return {"border": self._border.state(), "live": self._live.state(), "replays": replays}
 
     def load_state(self, state: dict[str, Any]) -> None:
+        self._foreseen = None
         if self._border is not None and self._live is not None:
             self._border.load_state(state["border"])
             self._live.load_state(state["live"])

@@ -46,6 +46,8 @@ class Mixer:
         experts = heads + len(rates)
         # log-weights (M + R,) and exponents (R, M); replaced by what follows them, never changed in place
         self._border = self._live = (np.full(experts, -np.log(experts)), np.full((len(rates), heads), 1 / heads))
+        # the last prediction, if it was of one example: what was predicted, by the heads, by all experts and by all mixed
+        self._foreseen: tuple[bytes, np.ndarray, np.ndarray] | None = None
 
     def predict(self, log_p: np.ndarray) -> np.ndarray:
         """The mixture (n, K) of log-probabilities (M, n, K) of what comes next, each on its own. Changes nothing."""
@@ -54,17 +56,27 @@ class Mixer:
         weight, exponent = self._live
         heads = log_p.transpose(1, 0, 2).astype(np.float64)  # (n, M, K)
         products = _product(exponent, np.maximum(heads, FAINTEST))
-        return _mixed(weight, np.concatenate([heads, products], 1))
+        experts = np.concatenate([heads, products], 1)
+        mixed = _mixed(weight, experts)
+        self._foreseen = (log_p.tobytes(), experts, mixed.copy()) if len(mixed) == 1 else None
+        return mixed
 
     def extend(self, log_p: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """The mixture of examples of an unfinished chunk with these labels, in their order."""
-        mixed, self._live = self._along(self._live, log_p, slots)
-        return mixed
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is None or foreseen[0] != log_p.tobytes():
+            mixed, self._live = self._along(self._live, log_p, slots)
+            return mixed
+        weight, exponent = self._live
+        heads, products = np.split(foreseen[1][0], [len(log_p)])
+        exponent = self._taught(exponent, np.maximum(heads, FAINTEST), products, slots[0])
+        self._live = self._weighed(weight, foreseen[1][0, :, slots[0]]), exponent
+        return foreseen[2]
 
     def finish_chunk(self, log_p: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """The mixture of a whole chunk, from the last border on; moves the border behind it."""
         mixed, self._border = self._along(self._border, log_p, slots)
-        self._live = self._border
+        self._live, self._foreseen = self._border, None
         return mixed
 
     def state(self) -> dict[str, Any]:
@@ -77,6 +89,7 @@ class Mixer:
         self._border, self._live = (
             (np.array(state[name]["weight"]), np.array(state[name]["exponent"])) for name in ("border", "live")
         )
+        self._foreseen = None
 
     def _along(
         self, now: tuple[np.ndarray, np.ndarray], log_p: np.ndarray, slots: np.ndarray
@@ -90,16 +103,24 @@ class Mixer:
         products = np.empty((len(slots), len(exponent), heads.shape[2]))
         for t, faint in enumerate(np.maximum(heads, FAINTEST) if len(exponent) else ()):
             products[t] = product = _product(exponent, faint)
-            slope = faint[:, slots[t]] - np.exp(product) @ faint.T  # (R, M) of log p(y) by the exponents
-            exponent = np.clip(exponent + self._rates * slope, -LARGEST, LARGEST)
+            exponent = self._taught(exponent, faint, product, slots[t])
         experts = np.concatenate([heads, products], 1)  # (n, M + R, K)
         weights = np.empty(experts.shape[:2])
         for t, gained in enumerate(experts[at, :, slots]):
             weights[t] = weight
-            posterior = weight + gained
-            posterior = np.exp(posterior - posterior.max())
-            weight = np.log(posterior * (self.share / posterior.sum()) + (1 - self.share) / len(posterior))
+            weight = self._weighed(weight, gained)
         return _mixed(weights, experts), (weight, exponent)
+
+    def _taught(self, exponent: np.ndarray, faint: np.ndarray, product: np.ndarray, slot: int) -> np.ndarray:
+        """The exponents (R, M) after a label, by which heads (M, K) gave these products (R, K)."""
+        slope = faint[:, slot] - np.exp(product) @ faint.T  # (R, M) of log p(y) by the exponents
+        return np.asarray(np.minimum(np.maximum(exponent + self._rates * slope, -LARGEST), LARGEST))
+
+    def _weighed(self, weight: np.ndarray, gained: np.ndarray) -> np.ndarray:
+        """The log-weights after a label, to which each expert gave this log-probability."""
+        posterior = weight + gained
+        posterior = np.exp(posterior - posterior.max())
+        return np.asarray(np.log(posterior * (self.share / posterior.sum()) + (1 - self.share) / len(posterior)))
 
 
 def _product(exponent: np.ndarray, faint: np.ndarray) -> np.ndarray:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 
 
 class Optimiser:
-    """AdamW on a transformer: step size rate / width, another one for the extractor, decay on matrices only."""
+    """AdamW on a transformer: step size rate / width, another one for the extractor, decay on matrices only.
+
+    With `settings.graphs` a step can be part of a graph: the learning rates are then tensors that are written to, and
+    parameters and state stay in the memory where they are for good.
+    """
 
     def __init__(self, model: Transformer, settings: Settings) -> None:
         self._settings = settings
@@ -40,19 +46,50 @@ class Optimiser:
             betas=(settings.beta1, settings.beta2),
             eps=1e-8,
             fused=True,
+            capturable=settings.graphs,
         )
+        if settings.graphs:
+            # AdamW warns of steps outside of a graph; here they are meant: not every step has the shapes of the graph
+            self._adamw._warned_capturable_if_run_uncaptured = True
+            device = self._parameters[0].device
+            # the kernel of GPUs reads float32, the one of processors any: in float64 it rounds as with a plain number
+            dtype = torch.float32 if device.type == "cuda" else torch.float64
+            for group in self._adamw.param_groups:
+                group["lr"] = torch.zeros((), dtype=dtype, device=device)
 
-    def step(self, position: int) -> None:
-        """Takes a step with the gradients that are there, at the learning rate of this position, and clears them."""
+    def set_rate(self, position: int) -> None:
+        """Makes the learning rates of the next step those of this position."""
         factor = rate_factor(self._settings, position)
         for group, base in zip(self._adamw.param_groups, self._base, strict=True):
-            group["lr"] = base * factor
+            if self._settings.graphs:
+                group["lr"].fill_(base * factor)
+            else:
+                group["lr"] = base * factor
+
+    def step(self) -> None:
+        """Takes a step with the gradients that are there, and clears them."""
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=True)
 
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Steps taken inside are undone: parameters and state are then what they were, in the memory where they are."""
+        before = {parameter: _copies(self._adamw.state.get(parameter, {})) for parameter in self._parameters}
+        values = [parameter.detach().clone() for parameter in self._parameters]
+        try:
+            yield
+        finally:
+            self._adamw.zero_grad(set_to_none=True)
+            with torch.no_grad():
+                for parameter, value in zip(self._parameters, values, strict=True):
+                    parameter.copy_(value)
+                    for key, tensor in self._adamw.state.get(parameter, {}).items():
+                        # all of AdamW's state starts at 0, so one that was made inside goes on as if it were new
+                        tensor.copy_(before[parameter][key] if key in before[parameter] else torch.zeros_like(tensor))
+
     def state(self) -> dict[str, Any]:
         return {
-            name: {key: value.clone() for key, value in self._adamw.state[parameter].items()}
+            name: _copies(self._adamw.state[parameter])
             for name, parameter in zip(self._names, self._parameters, strict=True)
             if parameter in self._adamw.state
         }
@@ -60,8 +97,17 @@ class Optimiser:
     def load_state(self, state: dict[str, Any]) -> None:
         for name, parameter in zip(self._names, self._parameters, strict=True):
             if name in state:
-                saved = {key: torch.tensor(value) for key, value in state[name].items()}
-                self._adamw.state[parameter] = {key: value.to(parameter.device) for key, value in saved.items()}
+                ours = self._adamw.state[parameter]
+                for key, value in state[name].items():
+                    saved = torch.as_tensor(value)
+                    if key in ours:
+                        ours[key].copy_(saved)  # where it is: a graph may work on it
+                    else:
+                        ours[key] = saved.to(parameter.device, copy=True)
+
+
+def _copies(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in state.items()}
 
 
 def rate_factor(settings: Settings, position: int) -> float:

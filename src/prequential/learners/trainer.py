@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from prequential.errors import BadCheckpoint
+from prequential.errors import BadCheckpoint, BadSetting
+from prequential.learners.device import on_device
+from prequential.learners.graphs import Batch, CudaGraphs, Graphs, Made, called, full
 from prequential.learners.mixing import Mixer
+from prequential.learners.neighbours import Neighbours
 from prequential.learners.optimiser import Optimiser
 from prequential.learners.ranks import here
+from prequential.learners.reading import Reader
 from prequential.learners.replay import ReplayReaders
 from prequential.models.context import Context, Seen, stacked
 from prequential.models.extractors import make_extractor, seed_dropout
+from prequential.models.heads import prior
 from prequential.models.pi import PiTransformer
 from prequential.models.two_token import TwoTokenTransformer
 from prequential.settings import Settings
@@ -27,6 +33,15 @@ Examples = tuple[np.ndarray, np.ndarray, np.ndarray]
 # reads the chunk at which a replay stream stands; what is left to do with it may be done later, and elsewhere
 Replay = Callable[[int], Callable[[], Examples]]
 Report = tuple[list[Tensor], Seen]  # each head's log-probabilities (n, classes), and what is to be kept of the examples
+
+
+class _Foreseen(NamedTuple):
+    """A prediction of one x: all that learning it next would compute again."""
+
+    x: bytes
+    known: int  # labels met before it
+    log_p: list[Tensor]
+    new: Seen  # what is to be kept of it but for its label
 
 
 class Trainer:
@@ -46,6 +61,10 @@ class Trainer:
         The number of output units.
     device
         Where to compute.
+    neighbours, compared
+        How many of the latest examples vote beside the heads, and by how many of their inputs they are compared.
+    reports
+        Whether what is reported is predicted here; otherwise only steps are taken.
     """
 
     def __init__(
@@ -57,6 +76,9 @@ class Trainer:
         shape: tuple[int, ...],
         classes: int,
         device: torch.device,
+        neighbours: int = 0,
+        compared: int = 0,
+        reports: bool = True,
     ) -> None:
         self.settings, self.device = settings, device
         self.ranks = here()
@@ -71,26 +93,42 @@ class Trainer:
                 features = int(network.features)
             kind = PiTransformer if settings.model == "pi" else TwoTokenTransformer
             self.model = kind(settings, features=features, classes=classes, extractor=network).to(device)
+        # what predicts: an average of the parameters that learn, or these themselves
+        self.shown = copy.deepcopy(self.model).requires_grad_(False).eval() if settings.averaging else self.model
         self.steps = 0  # gradient steps taken
         self.readers = ReplayReaders(settings.streams - 1, seed=settings.seed)
         self.context = self.model.new_context()
+        # a pass that learns looks back on what the parameters that learn have made of the past
+        apart = reports and self.shown is not self.model
+        self.learning_context = self.model.new_context() if apart else self.context
         self.replay_contexts = [self.model.new_context() for _ in range(settings.streams - 1)]
-        self.mixer = Mixer(len(self.model.heads))
-        self._foreseen: tuple[np.ndarray, list[Tensor], Seen] | None = None  # the last prediction, if it was of one x
+        self.neighbours: Neighbours | None = None
+        if neighbours and reports:
+            self.neighbours = Neighbours(memory=neighbours, chunk=settings.chunk, width=compared, classes=classes)
+        self.mixer = Mixer(len(self.model.heads) + (self.neighbours is not None))
+        self._foreseen: _Foreseen | None = None  # the last prediction, if it was of one x
         self._dropout = network is not None and bool(network.dropout)
+        # where what is reported does not come from the pass that learns, the chunk takes two
+        self._twice = self._dropout or apart
         self._optimiser = Optimiser(self.model, settings)
+        self._reader = Reader()
+        self._graphs = self._make_graphs() if settings.graphs else None
 
     def predict(self, x: np.ndarray, known: int) -> np.ndarray:
         """Log-probabilities (n, classes) of n inputs, each as the next one after all that is in the context."""
-        if self.model.training:  # asked first, as telling every module takes time
-            self.model.eval()
+        if self.shown.training:  # asked first, as telling every module takes time
+            self.shown.eval()
         past = self.context.recent()
         with torch.no_grad(), self._precision():
             # the past is repeated for every example, so many are done a few at a time
-            parts = [self.model.foresee(self._tensor(x[i : i + 64]), past) for i in range(0, len(x), 64)]
-            outs = [torch.cat(of_head) for of_head in zip(*(part[0] for part in parts), strict=True)]
-            self._foreseen = (x.copy(), outs, parts[0][1]) if len(x) == 1 else None
-            return self.mixer.predict(_numbers(self._log_p(outs, np.full(len(x), known))))
+            parts = [self.shown.foresee(self._tensor(x[i : i + 64]), past) for i in range(0, len(x), 64)]
+            outs, new = parts[0]
+            if len(parts) > 1:
+                outs = [torch.cat(of_head) for of_head in zip(*(part[0] for part in parts), strict=True)]
+            log_p = self._log_p(outs, np.full(len(x), known))
+        self._foreseen = _Foreseen(x.tobytes(), known, log_p, new) if len(x) == 1 else None
+        votes = None if self.neighbours is None else self.neighbours.predict(x)
+        return self.mixer.predict(self._experts(_numbers(log_p), votes, np.full(len(x), known)))
 
     def extend_context(self, examples: Examples) -> np.ndarray:
         """Puts labelled examples of an unfinished chunk in the context; their log-probabilities (n, classes)."""
@@ -99,7 +137,8 @@ class Trainer:
             log_p, new = self._told(examples) or self._report(self.context.recent(), examples)
             self.context.append(new)
         self._foreseen = None
-        return self.mixer.extend(self._shared(log_p, examples), examples[1])
+        votes = None if self.neighbours is None else self.neighbours.extend(*examples[:2])
+        return self.mixer.extend(self._experts(self._shared(log_p, examples), votes, examples[2]), examples[1])
 
     def score(self, examples: Examples) -> np.ndarray:
         """A pass over a whole chunk without a step, for parameters that are frozen; its log-probabilities."""
@@ -108,7 +147,7 @@ class Trainer:
             log_p, new = self._report(self.context.past(), examples)
             self.context.finish_chunk(new)
         self._foreseen = None
-        return self.mixer.finish_chunk(self._shared(log_p, examples), examples[1])
+        return self._mixed(log_p, examples)
 
     def turn(self, chunk: Examples, replay: Replay, *, position: int, following: int) -> np.ndarray:
         """One turn: the chunk's log-probabilities from before any step on it, then a step in every stream.
@@ -117,67 +156,117 @@ class Trainer:
         and `following` is the number of the next turn.
         """
         log_p = self.take_steps(chunk, replay, position=position, following=following)
-        return self.mixer.finish_chunk(self._shared(log_p, chunk), chunk[1])
+        return self._mixed(log_p, chunk)
 
     def take_steps(self, chunk: Examples, replay: Replay, *, position: int, following: int) -> list[Tensor] | None:
         """The steps of a turn, and each head's log-probabilities from before them, where they are computed."""
         self._foreseen = None
         turn = position // self.settings.chunk + 1
-        log_p: list[Tensor] | None
+        past: Replay = replay if turn > 1 else (lambda _: lambda: chunk)
         if self.settings.updates == "joint":
-            past_chunks = [replay(reader)() if turn > 1 else chunk for reader in range(len(self.readers))]
-            log_p = self._joint_step([chunk, *past_chunks], position)
+            past_chunks = [past(reader)() for reader in range(len(self.readers))]
+            log_p = self._step(dict(enumerate([chunk, *past_chunks])), position)
         else:
-            log_p = self._step(self.context, chunk, position, reported=True)
-            for reader, context in enumerate(self.replay_contexts):
-                self._step(context, replay(reader)() if turn > 1 else chunk, position, reported=False)
+            with self._reader.turn(past, len(self.readers)) as read:
+                log_p = self._step({0: chunk}, position)
+                for stream, past_chunk in enumerate(read, 1):
+                    self._step({stream: past_chunk()}, position)
         for reader, context in enumerate(self.replay_contexts):
             if self.readers.advance(reader, turn, following):
                 context.clear()
+        if self.shown is not self.model:
+            self._follow(turn)
         return log_p
 
-    def _step(self, context: Context, examples: Examples, position: int, *, reported: bool) -> list[Tensor]:
-        """A pass over a chunk of one stream and a gradient step; the log-probabilities from before the step."""
-        x, y = self._tensors(examples)
-        past = context.past()
-        # what is reported comes from a pass without dropout, so with dropout the chunk takes two
-        report = self._report(past, examples) if reported and self._dropout else None
-        self._begin_step()
-        with self._precision():
-            outs, new = self.model(x[None], y[None], past)
-        log_p = self._log_p([out[0] for out in outs], examples[2])
-        self._loss(log_p, y).backward()  # type: ignore[no-untyped-call]
-        self._end_step(position)
-        report = report or ([of_head.detach() for of_head in log_p], new)
-        context.finish_chunk(report[1])
-        return report[0]
+    def _follow(self, turn: int) -> None:
+        """Moves the average of the parameters towards those after this turn, farther at the start."""
+        share = min(self.settings.averaging, turn / (turn + 9))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.shown.parameters()), list(self.model.parameters()), 1 - share)
 
-    def _joint_step(self, chunks: list[Examples], position: int) -> list[Tensor] | None:
-        """One step on the chunks of all streams as a batch; the reported stream's log-probabilities, where it is computed."""
-        contexts = [self.context, *self.replay_contexts]
-        tensors = {i: self._tensors(chunk) for i, chunk in enumerate(chunks) if self.ranks.owns(i)}
-        report = self._report(self.context.past(), chunks[0]) if self._dropout and self.ranks.first else None
-        self._begin_step()
+    def _step(self, chunks: dict[int, Examples], position: int) -> list[Tensor] | None:
+        """One gradient step on the chunks of some streams, each by its number; 0 is the reported one.
+
+        Gives the log-probabilities of the reported one from before the step, if it is among those computed here.
+        """
+        contexts = [self.learning_context, *self.replay_contexts]
+        mine = {stream: chunk for stream, chunk in chunks.items() if self.ranks.owns(stream)}
+        report = self._report(self.context.past(), mine[0]) if self._twice and 0 in mine else None
         # a last chunk that is short cannot share a batch with the others; the gradients are added up either way
-        for length in sorted({len(y) for _, y in tensors.values()}):
-            members = [i for i, (_, y) in tensors.items() if len(y) == length]
-            x, y = (torch.stack([tensors[i][part] for i in members]) for part in (0, 1))
-            with self._precision():
-                outs, new = self.model(x, y, stacked([contexts[i] for i in members]))
-            rows = [self._log_p([out[row] for out in outs], chunks[i][2]) for row, i in enumerate(members)]
-            loss = self._loss([torch.cat(of_head) for of_head in zip(*rows, strict=True)], y.flatten())
-            (loss * (len(members) / len(chunks))).backward()  # type: ignore[no-untyped-call]
-            for row, i in enumerate(members):
-                if i == 0:
-                    report = report or ([of_head.detach() for of_head in rows[row]], new.stream(row))
-                else:
-                    contexts[i].finish_chunk(new.stream(row))
+        lengths = sorted({len(y) for _, y, _ in mine.values()})
+        groups = [[stream for stream in mine if len(mine[stream][1]) == length] for length in lengths]
+        batches = [self._batch([contexts[i] for i in group], [mine[i] for i in group]) for group in groups]
+        self._begin_step(position)
+        if self._graphs is not None and lengths == [self.settings.chunk] and all(full(contexts[i]) for i in mine):
+            made = [self._graphs(batches[0])]
+        else:
+            made = self._learn(batches, len(chunks))
+        self.steps += 1
+        for group, of_group in zip(groups, made, strict=True):
+            for row, stream in enumerate(group):
+                new = of_group.new if len(group) == 1 else of_group.new.stream(row)
+                if stream == 0:  # always the first of its group
+                    report = report or (of_group.log_p, new)
+                    self.context.finish_chunk(report[1])
+                if stream or self.learning_context is not self.context:
+                    contexts[stream].finish_chunk(new)
+        return None if report is None else report[0]
+
+    def _batch(self, contexts: list[Context], chunks: list[Examples]) -> Batch:
+        """The chunks of some streams, all of one length, with their pasts."""
+        tensors = [self._tensors(chunk) for chunk in chunks]
+        shares = [self._share(known) for _, _, known in chunks]
+        if len(chunks) == 1:
+            return Batch(tensors[0][0][None], tensors[0][1], contexts[0].past(), shares)
+        x, y = torch.stack([x for x, _ in tensors]), torch.cat([y for _, y in tensors])
+        return Batch(x, y, stacked(contexts), shares)
+
+    def _learn(self, batches: list[Batch], streams: int) -> list[Made]:
+        """All that is computed in a step on so many streams: their gradients, added up, and the step along them."""
+        made = [self._backward(batch, len(batch.shares) / streams) for batch in batches]
         self.ranks.add_up(self.model.parameters())
-        self._end_step(position)
-        if report is None:
-            return None
-        self.context.finish_chunk(report[1])
-        return report[0]
+        self._optimiser.step()
+        return made
+
+    def _backward(self, batch: Batch, weight: float) -> Made:
+        """A pass over a batch, and the gradients of its loss, which counts with this weight."""
+        with self._precision():
+            outs, new = self.model(batch.x, batch.y.view(batch.x.shape[:2]), batch.past)
+        rows = [self._by_head([out[row] for out in outs], share) for row, share in enumerate(batch.shares)]
+        log_p = rows[0] if len(rows) == 1 else [torch.cat(of_head) for of_head in zip(*rows, strict=True)]
+        loss = self._loss(log_p, batch.y)
+        (loss if weight == 1 else loss * weight).backward()  # type: ignore[no-untyped-call]
+        return Made([of_head.detach() for of_head in rows[0]], new)
+
+    def _make_graphs(self) -> Graphs:
+        """What takes the steps of full chunks behind full windows, which all have the same shapes."""
+        if self.ranks.count > 1:
+            raise BadSetting(f"graphs (True) needs one process, but {self.ranks.count} share the streams")
+        if self._dropout:
+            raise BadSetting(
+                f"graphs (True) needs an extractor without dropout, as its masks are new in every step, but "
+                f"{self.settings.extractor} has some"
+            )
+        return Graphs(
+            lambda batch: self._learn([batch], len(batch.shares))[0],
+            optimiser=self._optimiser,
+            tables=self.model.tables,
+            record=CudaGraphs(self.device) if self.device.type == "cuda" else called,
+        )
+
+    def _mixed(self, log_p: list[Tensor] | None, chunk: Examples) -> np.ndarray:
+        """The mixture of all that was predicted on a whole chunk."""
+        votes = None if self.neighbours is None else self.neighbours.finish_chunk(*chunk[:2])
+        return self.mixer.finish_chunk(self._experts(self._shared(log_p, chunk), votes, chunk[2]), chunk[1])
+
+    def _experts(self, log_p: np.ndarray, votes: Tensor | None, known: np.ndarray) -> np.ndarray:
+        """The log-probabilities (experts, n, classes) of the heads and, where they vote, of the neighbours."""
+        if votes is None:
+            return log_p
+        share = self._share(known)
+        alike = prior(votes, None if share is None else share.cpu())
+        voted = torch.log(votes + (1 - votes.sum(-1, keepdim=True)) * alike)
+        return np.concatenate([log_p, voted.numpy()[None]])
 
     def _shared(self, log_p: list[Tensor] | None, examples: Examples) -> np.ndarray:
         """Each head's log-probabilities (heads, n, classes), in every process."""
@@ -195,18 +284,21 @@ class Trainer:
 
     def _told(self, examples: Examples) -> Report | None:
         """The report on an example that was the last one to be predicted, for which no other pass is needed."""
-        if self._foreseen is None or not np.array_equal(self._foreseen[0], examples[0]):
+        x, y, known = examples
+        foreseen = self._foreseen
+        # by their bytes, as 0 and -0 are equal
+        if foreseen is None or len(y) > 1 or known[0] != foreseen.known or x.tobytes() != foreseen.x:
             return None
         with torch.no_grad():
-            new = self.model.told(self._foreseen[2], self._tensors(examples)[1][None])
-            return None if new is None else (self._log_p(self._foreseen[1], examples[2]), new)
+            new = self.shown.told(foreseen.new, self._tensor(y)[None])
+        return None if new is None else (foreseen.log_p, new)
 
     def _report(self, past: Seen, examples: Examples) -> Report:
         x, y = self._tensors(examples)
-        if self.model.training:
-            self.model.eval()
+        if self.shown.training:
+            self.shown.eval()
         with torch.no_grad(), self._precision():
-            outs, new = self.model(x[None], y[None], past)
+            outs, new = self.shown(x[None], y[None], past)
             return self._log_p([out[0] for out in outs], examples[2]), new
 
     def _log_p(self, outs: list[Tensor], known: np.ndarray) -> list[Tensor]:
@@ -214,39 +306,47 @@ class Trainer:
 
         Each with a weight of its own, they would outweigh the few that were met wherever the capacity is generous.
         """
-        share, classes = None, outs[0].shape[1]
-        if known[0] < classes:
-            unmet = np.arange(classes) >= known[:, None]
-            weight = np.where(unmet, -np.log(np.maximum(classes - known, 1))[:, None], 0.0).astype(np.float32)
-            share = torch.from_numpy(weight).to(self.device)
+        return self._by_head(outs, self._share(known))
+
+    def _share(self, known: np.ndarray) -> Tensor | None:
+        """The log-weight (n, classes) of each label when nothing is known about the example; None: all were met."""
+        classes = self.model.classes
+        if known[0] >= classes:
+            return None
+        unmet = np.arange(classes) >= known[:, None]
+        weight = np.where(unmet, -np.log(np.maximum(classes - known, 1))[:, None], 0.0)
+        return self._tensor(weight.astype(np.float32))
+
+    def _by_head(self, outs: list[Tensor], share: Tensor | None) -> list[Tensor]:
         return [head.log_probabilities(out, share) for head, out in zip(self.model.all_heads, outs, strict=True)]
 
-    def _begin_step(self) -> None:
+    def _begin_step(self, position: int) -> None:
         self.model.train()
         if self._dropout:
             seed_dropout(self.model, self.settings.seed + 1_000_003 * self.steps)
-
-    def _end_step(self, position: int) -> None:
-        self._optimiser.step(position)
-        self.steps += 1
+        self._optimiser.set_rate(position)
 
     def _tensors(self, examples: Examples) -> tuple[Tensor, Tensor]:
-        return self._tensor(examples[0]), torch.from_numpy(examples[1]).to(self.device)
+        return self._tensor(examples[0]), self._tensor(examples[1])
 
     def _tensor(self, x: np.ndarray) -> Tensor:
-        return torch.from_numpy(x).to(self.device)
+        return on_device(x, self.device)
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.settings.precision == "float32":
             return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16)
+        # a graph would go on with the weights that were in the cache when it was captured
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=not self.settings.graphs)
 
     def state(self) -> dict[str, Any]:
         return {
-            "parameters": {name: value.detach().clone() for name, value in self.model.named_parameters()},
+            "parameters": _copies(self.model),
+            "shown": {} if self.shown is self.model else _copies(self.shown),
             "optimiser": self._optimiser.state(),
             "context": self.context.state(),
+            "learning_context": None if self.learning_context is self.context else self.learning_context.state(),
             "replay_contexts": self._replay_states(),
+            "neighbours": None if self.neighbours is None else self.neighbours.state(),
             "mixer": self.mixer.state(),
             "readers": self.readers.state(),
             "steps": self.steps,
@@ -260,15 +360,15 @@ class Trainer:
 
     def load_state(self, state: dict[str, Any]) -> None:
         self._foreseen = None
-        for name, parameter in self.model.named_parameters():
-            saved = torch.tensor(state["parameters"][name])
-            if saved.shape != parameter.shape:
-                raise BadCheckpoint(
-                    f"parameter {name} has shape {tuple(saved.shape)}, expected {tuple(parameter.shape)}"
-                )
-            parameter.data.copy_(saved)
+        _load_parameters(self.model, state["parameters"])
+        if self.shown is not self.model:
+            _load_parameters(self.shown, state["shown"])
         self._optimiser.load_state(state["optimiser"])
         self.context.load_state(state["context"])
+        if self.learning_context is not self.context:
+            self.learning_context.load_state(state["learning_context"])
+        if self.neighbours is not None:
+            self.neighbours.load_state(state["neighbours"])
         for context, saved in zip(self.replay_contexts, state["replay_contexts"], strict=True):
             context.load_state(saved)
         self.mixer.load_state(state["mixer"])
@@ -276,5 +376,17 @@ class Trainer:
         self.steps = int(state["steps"])
 
 
+def _copies(network: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in network.named_parameters()}
+
+
+def _load_parameters(network: nn.Module, saved: dict[str, Any]) -> None:
+    for name, parameter in network.named_parameters():
+        value = torch.as_tensor(saved[name])
+        if value.shape != parameter.shape:
+            raise BadCheckpoint(f"parameter {name} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}")
+        parameter.data.copy_(value)
+
+
 def _numbers(log_p: list[Tensor]) -> np.ndarray:
-    return np.stack([of_head.cpu().numpy() for of_head in log_p])  # (M, n, classes)
+    return np.array([of_head.cpu().numpy() for of_head in log_p])  # (M, n, classes)

@@ -95,18 +95,22 @@ class Learner(OnlineLearner):
         return {"classes": self.labels.capacity, "missing": self.missing, **asdict(self.settings)}
 
     def macs_per_example(self) -> float | None:
-        """A forward and a backward pass (twice a forward one) in each of the streams; one more where steps are behind.
+        """A forward and a backward pass (twice a forward one) in each of the streams, and the votes of the neighbours.
 
+        One more forward pass where what predicts is not what learns: an average, or steps are behind.
         Where learning was stopped it is the average so far: from there on, there is one forward pass.
         """
         if self.model is None:
             return None
         forward = self.model.macs_per_example() + self.model.extractor_macs_per_example()
-        learning = (3.0 * self.settings.streams + self.settings.behind) * forward
+        assert self._trainer is not None
+        votes = 0.0 if self._trainer.neighbours is None else self._trainer.neighbours.macs()
+        apart = self.settings.behind or self.settings.averaging > 0
+        learning = (3.0 * self.settings.streams + apart) * forward + votes
         stop = self.settings.freeze_at
         if stop is None or stop >= self.position:
             return learning
-        return (stop * learning + (self.position - stop) * forward) / self.position
+        return (stop * learning + (self.position - stop) * (forward + votes)) / self.position
 
     def replay_from(self, stream: Stream | None) -> None:
         """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
@@ -189,6 +193,8 @@ class Learner(OnlineLearner):
 
     def _met(self, slots: np.ndarray) -> np.ndarray:
         """How many labels had been met before each of these examples, which come next."""
+        if len(slots) == 1:
+            return np.array([self._known])
         return np.maximum.accumulate(np.concatenate([[self._known], slots[:-1] + 1]))
 
     def _prepare(self, x: np.ndarray) -> None:
@@ -208,6 +214,8 @@ class Learner(OnlineLearner):
             shape=shape,
             classes=self.labels.capacity,
             device=self.device,
+            neighbours=inputs.neighbours,
+            compared=inputs.compared,
         )
         self._inputs = inputs
 

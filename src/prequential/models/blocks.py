@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+PART = 64  # queries of a long chunk are taken so many at a time, each part with the keys that one of it may see
 Past = tuple[Tensor, Tensor]  # keys and values of the past tokens, (L, B, P, K) each, oldest first
 
 
@@ -21,18 +22,18 @@ class Block(nn.Module):
     As the branches are parallel, all projections into them are one matrix product, and so are the two out of them.
     """
 
-    def __init__(self, *, width: int, heads: int, labels: int | None, label_scale: float, attention: bool) -> None:
+    def __init__(
+        self, *, width: int, hidden: int, heads: int, labels: int | None, label_scale: float, attention: bool
+    ) -> None:
         super().__init__()
         self.heads, self.key_width, self.attention = heads, width // heads, attention
-        hidden = 4 * width
         self.parts = [width, self.key_width, self.key_width, hidden] if attention else [hidden]
         self.norm = nn.LayerNorm(width)
         self.into = nn.Linear(width, sum(self.parts), bias=False)  # q, k, v and the hidden layer
         self.out = nn.Linear(width * attention + hidden, width, bias=False)  # W_o and W_down
         nn.init.normal_(self.into.weight, std=width**-0.5)
-        self.threshold = nn.Parameter(
-            torch.randn(hidden)
-        )  # where each hidden unit begins; all at 0 learns tables slowly
+        # where each hidden unit begins; all at 0 learns tables slowly
+        self.threshold = nn.Parameter(torch.randn(hidden))
         nn.init.normal_(self.out.weight[:, :hidden], std=hidden**-0.5)
         nn.init.normal_(self.out.weight[:, hidden:], std=width**-0.5)
         self.key_labels = self.value_labels = None
@@ -43,11 +44,13 @@ class Block(nn.Module):
             nn.init.normal_(self.key_labels.weight, std=label_scale)
             nn.init.normal_(self.value_labels.weight, std=label_scale)
 
-    def forward(self, h: Tensor, y: Tensor | None, past: Past, bias: Tensor, turn: Turn | None) -> tuple[Tensor, Past]:
+    def forward(
+        self, h: Tensor, y: Tensor | None, past: Past, bias: list[Tensor], turn: Turn | None
+    ) -> tuple[Tensor, Past]:
         """New tokens h (B, T, D) with their labels y (B, T), past keys and values (B, P, K) each."""
         if not self.attention:
             return h + self.out(F.gelu(self.into(self.norm(h)) + self.threshold)), past
-        q, k, v, u = self.into(self.norm(h)).split(self.parts, -1)  # (B, T, HK), (B, T, K) twice, (B, T, 4D)
+        q, k, v, u = self.into(self.norm(h)).split(self.parts, -1)  # (B, T, HK), (B, T, K) twice, (B, T, hidden)
         if self.key_labels is not None and self.value_labels is not None and y is not None:
             k, v = k + self.key_labels(y), v + self.value_labels(y)
         if q.dtype != torch.float32:  # in half precision the softmax is inexact and its backward pass slower
@@ -64,14 +67,15 @@ class Block(nn.Module):
         return weights + (2 * self.heads * self.key_width * keys if self.attention else 0)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, past: Past, bias: Tensor, turn: Turn | None, heads: int) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, past: Past, bias: list[Tensor], turn: Turn | None, heads: int) -> Tensor:
     """Attention of the new tokens over the past ones, themselves, and a null slot with key 0 and value 0.
 
     There is one key head, so the query heads are just more rows: no transposes, one product for all of them.
-    `bias` (B or 1, T*H, N+1) is 0 where a query may look and -inf elsewhere; the null slot is its last column.
+    `bias` has a tensor (B or 1, rows, columns) for each part of the queries, 0 where a query may look and -inf
+    elsewhere; its columns are those up to the last token of the part, and the null slot.
     """
     B, T, _ = q.shape
-    K = k.shape[-1]
+    P, K = past[0].shape[1], k.shape[-1]
     null = k.new_zeros(B, 1, K)
     keys = torch.cat([past[0], k, null], 1)  # (B, N+1, K)
     values = torch.cat([past[1], v, null], 1)
@@ -79,8 +83,29 @@ def attend(q: Tensor, k: Tensor, v: Tensor, past: Past, bias: Tensor, turn: Turn
         q, keys = turn.queries(q.view(B, T, heads, K)), turn.keys(keys)
     else:
         q = q * K**-0.5
-    scores = torch.baddbmm(bias, q.reshape(B, T * heads, K), keys.transpose(1, 2))  # (B, T*H, N+1)
-    return torch.bmm(torch.softmax(scores, -1), values).view(B, T, heads * K)
+    q = q.reshape(B, T * heads, K)
+    if len(bias) == 1:
+        return _weigh(q, keys, values, bias[0]).view(B, T, heads * K)
+    found, row = [], 0
+    for part in bias:
+        rows, columns = part.shape[1], part.shape[2] - 1
+        last = P + (row + rows) // heads
+        mine, its = (torch.cat([of_all[:, last - columns : last], null], 1) for of_all in (keys, values))
+        found.append(_weigh(q[:, row : row + rows], mine, its, part))
+        row += rows
+    return torch.cat(found, 1).view(B, T, heads * K)
+
+
+def _weigh(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    scores = torch.baddbmm(bias, q, keys.transpose(1, 2))  # (B, T*H, N+1)
+    return torch.bmm(torch.softmax(scores, -1), values)
+
+
+def parts(tokens: int) -> list[tuple[int, int]]:
+    """Where the parts of the queries begin and end; up to twice the length of a part, they stay together."""
+    if tokens < 2 * PART:
+        return [(0, tokens)]
+    return [(first, min(first + PART, tokens)) for first in range(0, tokens, PART)]
 
 
 class Turn:

@@ -30,7 +30,7 @@ class Seen:
 
     def repeated(self, n: int) -> Seen:
         """The past of one stream, for n examples each of which is the next."""
-        return Seen(_repeated(self.tokens, n), _repeated(self.examples, n))
+        return self if n == 1 else Seen(_repeated(self.tokens, n), _repeated(self.examples, n))
 
 
 class Context:
@@ -49,8 +49,10 @@ class Context:
 
     def append(self, new: Seen) -> None:
         """Adds examples since the chunk border."""
-        self.tokens.append(new.tokens)
-        self.examples.append(new.examples)
+        if new.tokens[0].shape[2]:  # none where there are no blocks
+            self.tokens.append(new.tokens)
+        if new.examples[0].shape[2]:
+            self.examples.append(new.examples)
 
     def finish_chunk(self, new: Seen) -> None:
         """Replaces the examples since the chunk border by those of the whole chunk, and moves the border behind them."""

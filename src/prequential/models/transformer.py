@@ -7,7 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from prequential.models.blocks import Block, KVCache, Past, Turn, band, hide_filler, rotary_table
+from prequential.models.blocks import Block, KVCache, Past, Turn, band, hide_filler, parts, rotary_table
 from prequential.models.context import Context, Seen
 from prequential.models.heads import Head, Pass, make_heads
 from prequential.settings import Settings
@@ -37,6 +37,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(
             Block(
                 width=width,
+                hidden=settings.hidden_width,
                 heads=settings.query_heads,
                 labels=self._block_labels(),
                 label_scale=settings.label_scale,
@@ -49,6 +50,7 @@ class Transformer(nn.Module):
         self.register_buffer("_rotary", rotary_table(length, settings.key_width), persistent=False)
         self._rotary: Tensor
         self._bands: dict[tuple[int, int], Tensor] = {}
+        self._columns: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def _depth(self) -> int:
         return 0 if self.settings.method == "copy" else self.settings.depth  # no head would read what the blocks make
@@ -98,6 +100,11 @@ class Transformer(nn.Module):
             ),
         )
 
+    def tables(self) -> list[Tensor]:
+        """All tensors that passes read but parameters; some are made when they are first needed."""
+        made = [tensor for columns in self._columns.values() for tensor in columns]
+        return [*self.buffers(), *self._bands.values(), *made]
+
     def macs_per_example(self, keys: float | None = None, examples: float | None = None) -> float:
         """Multiply-accumulates of the forward pass for one example, without the extractor's.
 
@@ -133,10 +140,10 @@ class Transformer(nn.Module):
             x = self.extractor(x.flatten(0, 1)).unflatten(0, (B, S))
         return self.embed(x)  # type: ignore[no-any-return]
 
-    def _run(self, h: Tensor, y: Tensor | None, past: Past, bias: Tensor) -> tuple[Tensor, Past]:
+    def _run(self, h: Tensor, y: Tensor | None, past: Past, bias: list[Tensor]) -> tuple[Tensor, Past]:
         """The blocks, on tokens h (B, T, D) with labels y (B, T); the result and the new keys and values."""
         turn = None
-        if self.settings.positions == "rotary":
+        if self.settings.positions == "rotary" and len(self.blocks):
             turn = Turn(self._rotary, past[0].shape[2], h.shape[1])
         keys, values = [], []
         for i, block in enumerate(self._blocks):
@@ -153,35 +160,59 @@ class Transformer(nn.Module):
         widths = [head.key_width for head in heads]
         if not any(widths):
             nothing = embedded.new_zeros(0)
-            given = [Pass(embedded, trunk, None, nothing, nothing, nothing, nothing)] * len(heads)
+            given = [Pass(embedded, trunk, None, nothing, None, nothing, nothing, nothing)] * len(heads)
         else:
             old_keys, old_labels = past.examples[0][0], past.examples[1][0]
             S, P = embedded.shape[1], old_keys.shape[1]
-            hidden = self._look_back(S, P, past.filled)
-            columns = torch.zeros(1, P + S + 1, 2, device=hidden.device)
-            torch.arange(P + S, out=columns[0, :-1, 0]).div_(self.settings.window_examples)
-            columns[0, -1, 1] = 1
-            time = columns[:, P : P + S, :1]
-            labels = torch.zeros(len(y), P + S + 1, self.classes, device=hidden.device)
-            labels[:, :-1].scatter_(2, torch.cat([old_labels, y[..., None]], 1), 1.0)
-            pasts = torch.split(old_keys, widths, -1)
-            given = [Pass(embedded, trunk, keys, labels, hidden, time, columns) for keys in pasts]
+            hidden, place, time = self._look_back(S, P)
+            if past.filled is not None:
+                hidden = hide_filler(hidden, P, [count for _, count in past.filled])
+            labels = None
+            # One example sees no label but those of the past, whose weights can be added up as they are. Not on other
+            # devices, where that is done in any order.
+            if S > 1 or torch.is_grad_enabled() or y.device.type != "cpu":
+                labels = torch.zeros(len(y), P + S + 1, self.classes, device=hidden.device)
+                labels[:, :-1].scatter_(2, torch.cat([old_labels, y[..., None]], 1), 1.0)
+            pasts = [old_keys] if len(heads) == 1 else torch.split(old_keys, widths, -1)
+            given = [Pass(embedded, trunk, keys, old_labels, labels, hidden, place, time) for keys in pasts]
         made = [head(here) for head, here in zip(heads, given, strict=True)]
         keys = [key for _, key in made if key is not None]
-        examples = (torch.cat(keys, -1)[None], y[None, ..., None]) if keys else past.examples
-        return [out for out, _ in made], Seen(new, examples)
+        if keys:
+            joined = keys[0] if len(keys) == 1 else torch.cat(keys, -1)
+            return [out for out, _ in made], Seen(new, (joined[None], y[None, ..., None]))
+        return [out for out, _ in made], Seen(new, past.examples)
 
-    def _look_back(self, examples: int, past: int, filled: list[tuple[int, int]] | None) -> Tensor:
-        """0 where each of S new examples may look: at past ones and at the null slot, (1 or B, S, P+S+1)."""
-        window = self.settings.window_examples
-        hidden = self._band(examples, window, 1, itself=False)[None, :, window - past :]
-        return hidden if filled is None else hide_filler(hidden, past, [count for _, count in filled])
+    def _look_back(self, examples: int, past: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Of S new examples behind P past ones: where they may look, and the places of all columns and of the new ones.
 
-    def _bias(self, tokens: int, past: Seen) -> Tensor:
-        """The attention bias (1 or B, T*H, P+T+1); behind a cache that is only partly filled, the rest is hidden."""
+        They may look at past ones and at the null slot, where the first, (1, S, N+1), is 0.
+        """
+        made = self._columns.get((examples, past))
+        if made is None:
+            window = self.settings.window_examples
+            hidden = self._band(examples, window, 1, itself=False)[None, :, window - past :]
+            # every other number of a table: products of numbers side by side are added up in another order
+            place = torch.zeros(1, 1, past + examples + 1, 2, device=hidden.device)[..., 0]
+            torch.arange(past + examples, out=place[0, 0, :-1]).div_(window)
+            if len(self._columns) >= 16:  # while the window fills, every example is behind another number of them
+                self._columns.clear()
+            made = self._columns[examples, past] = hidden, place, place[0, :, past : past + examples]
+        return made
+
+    def _bias(self, tokens: int, past: Seen) -> list[Tensor]:
+        """The attention bias (1 or B, rows, columns) of each part of the tokens.
+
+        What the band hides from all of a part is left out; behind a cache that is only partly filled, the rest is hidden.
+        """
         s, P = self.settings, past.tokens[0].shape[2]
-        bias = self._band(tokens, s.window, s.query_heads, self.sees_itself)[None, :, s.window - P :]
-        return bias if past.filled is None else hide_filler(bias, P, [count for count, _ in past.filled])
+        made = []
+        for first, last in parts(tokens):
+            before = min(s.window, P + first)  # tokens before the part that one of it may see
+            bias = self._band(last - first, s.window, s.query_heads, self.sees_itself)[None, :, s.window - before :]
+            if past.filled is not None:
+                bias = hide_filler(bias, before, [min(before, count + first) for count, _ in past.filled])
+            made.append(bias)
+        return made
 
     def _band(self, tokens: int, window: int, heads: int, itself: bool) -> Tensor:
         made = self._bands.get((tokens, heads))

@@ -118,10 +118,16 @@ class Run:
 
     def _foreign(self, state: dict[str, Any]) -> str | None:
         """Why a checkpoint is not one of this run, if it is not."""
-        for name, expected in (("kind", type(self.learner).__name__), ("config", self.learner.config())):
-            if state.get(name) != json.loads(json.dumps(expected)):
-                return f"it was made by a learner with {name} {state.get(name)}, expected {expected}"
-        return None
+        kind, config = type(self.learner).__name__, json.loads(json.dumps(self.learner.config()))
+        if state.get("kind") != kind:
+            return f"it was made by a {state.get('kind')}, expected a {kind}"
+        was = state.get("config", {})
+        differing = [name for name in {**config, **was} if was.get(name) != config.get(name)]
+        if not differing:
+            return None
+        return "it was made with " + ", ".join(
+            f"{name} {was.get(name)!r}, expected {config.get(name)!r}" for name in differing
+        )
 
     def restore(self) -> None:
         """Goes back to the newest good checkpoint; without one, to the beginning."""
@@ -130,6 +136,8 @@ class Run:
         if self.ranks.first and not (self.directory / "environment.json").exists():  # killed before it was written
             self._write_environment()
         state, refused = self._checkpoints.newest(self._foreign)
+        if state is None and refused:  # to begin anew would write over what was found so far
+            raise BadCheckpoint(f"{refused[0]}; there is no other to go on from, and nothing was changed")
         self.warnings += [f"{sentence}; using the one before it" for sentence in refused]
         if state is None:
             if self.ranks.first:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Hashable, Sequence
@@ -73,7 +74,7 @@ class Journal(Stream):
     @property
     def _record(self) -> int:
         assert self._shape is not None
-        return int(np.prod(self._shape)) * self._dtype.itemsize
+        return math.prod(self._shape) * self._dtype.itemsize
 
     def __len__(self) -> int:
         return self._length

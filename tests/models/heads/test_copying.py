@@ -16,17 +16,17 @@ N = P + S
 def given(dtype: torch.dtype = torch.float32, past: int = P) -> tuple[CopyHead, Pass]:
     generator = torch.Generator().manual_seed(0)
     head = CopyHead(width=D, classes=K, deep=False).to(dtype)
-    columns = torch.zeros(1, past + S + 1, 2, dtype=dtype)
-    columns[0, :-1, 0] = torch.arange(past + S) / P
-    columns[0, -1, 1] = 1
-    labels = F.one_hot(torch.randint(K, (B, past + S + 1), generator=generator), K).to(dtype)
+    place = torch.zeros(1, 1, past + S + 1, dtype=dtype)
+    place[..., :-1] = torch.arange(past + S) / P
+    numbers = torch.randint(K, (B, past + S + 1), generator=generator)
+    labels = F.one_hot(numbers, K).to(dtype)
     labels[:, -1] = 0
     row, column = torch.arange(S)[:, None], torch.arange(past + S + 1)
     seen = (column < past + row) | (column == past + S)
     hidden = torch.zeros(1, S, past + S + 1, dtype=dtype).masked_fill(~seen, -torch.inf)
     h, trunk = (torch.randn(B, S, D, generator=generator, dtype=dtype) for _ in range(2))
     keys = F.normalize(torch.randn(B, past, D, generator=generator, dtype=dtype), dim=-1)
-    return head, Pass(h, trunk, keys, labels, hidden, columns[:, past : past + S, :1], columns)
+    return head, Pass(h, trunk, keys, numbers[:, :past, None], labels, hidden, place, place[0, :, past : past + S])
 
 
 def by_hand(head: CopyHead, given: Pass) -> torch.Tensor:
@@ -48,6 +48,33 @@ def test_it_is_attention_by_cosine_and_age():
     out, key = head(here)
     torch.testing.assert_close(out, by_hand(head, here))
     torch.testing.assert_close(key.norm(dim=-1), torch.ones(B, S), atol=0.01, rtol=0)
+
+
+def test_the_weights_of_one_example_are_added_up_by_the_labels_as_they_are():
+    head, here = given()
+    columns = [*range(P + 1), N]  # the past, itself and the null slot
+    first = {"embedded": here.embedded[:, :1], "time": here.time[:, :1]}
+    first |= {"hidden": here.hidden[:, :1, columns], "place": here.place[..., columns], "labels": None}
+    with torch.no_grad():
+        out, key = head(here._replace(**first))
+        expected, keys = head(here)
+    torch.testing.assert_close(out, expected[:, :1])
+    assert torch.equal(key, keys[:, :1])
+
+
+def test_what_is_kept_from_the_last_pass_is_made_anew_where_anything_it_is_made_of_changes():
+    head, here = given()
+    passes = [here, here._replace(place=2 * here.place), here._replace(hidden=here.hidden - 0.5 * here.place), here]
+    with torch.no_grad():
+        for parameter in (None, *head.parameters()):
+            if parameter is not None:
+                parameter.data.add_(0.05)
+            for other in passes:
+                fresh = given()[0]
+                fresh.load_state_dict(head.state_dict())
+                expected = fresh(other)[0]
+                assert torch.equal(head(other)[0], expected)
+                assert torch.equal(head(other)[0], expected)
 
 
 def test_the_gradient_is_that_of_what_is_computed():
@@ -86,6 +113,5 @@ def test_however_sure_it_is_every_label_keeps_its_part():
 def test_a_first_input_of_zeros_has_a_finite_gradient():
     head, here = given()
     zeros = torch.zeros(B, S, D, requires_grad=True)
-    here = Pass(zeros, *(getattr(here, name) for name in ("trunk", "past", "labels", "hidden", "time", "columns")))
-    head.log_probabilities(head(here)[0][0], None).sum().backward()
+    head.log_probabilities(head(here._replace(embedded=zeros))[0][0], None).sum().backward()
     assert zeros.grad.abs().max() < 1e3

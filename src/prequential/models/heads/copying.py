@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,14 +39,41 @@ class CopyHead(Head):
         self.sharpness = nn.Parameter(torch.tensor(2.5 / PACE))  # log of the temperature
         self.slope = nn.Parameter(torch.tensor(8.0 / PACE))  # over the whole window
         self.null = nn.Parameter(torch.tensor(0.0))
+        self._kept: tuple[Tensor, Tensor, tuple[float, ...], _Ruler] | None = None
 
     def forward(self, given: Pass) -> tuple[Tensor, Tensor | None]:
         assert given.past is not None
         h = given.embedded if self.map is None else self.map(given.trunk)
-        with torch.autocast(h.device.type, enabled=False):  # in half precision neighbours would be told apart badly
-            h = h.to(given.columns.dtype)
-            out, key = _Copy.apply(h, given, self.sharpness, self.slope, self.null)  # type: ignore[no-untyped-call]
-            return out, key
+        if torch.is_autocast_enabled(h.device.type):
+            with torch.autocast(h.device.type, enabled=False):  # in half precision neighbours would be told apart badly
+                return self._copy(h, given)
+        return self._copy(h, given)
+
+    def _copy(self, h: Tensor, given: Pass) -> tuple[Tensor, Tensor]:
+        h = h.to(given.place.dtype)
+        if not torch.is_grad_enabled():
+            found = _look(h, given, self._ruler(given))
+            return self._by_label(found.weight, given), found.key
+        out, key = _Copy.apply(h, given, self.sharpness, self.slope, self.null)  # type: ignore[no-untyped-call]
+        return out, key
+
+    def _ruler(self, given: Pass) -> _Ruler:
+        """The ruler for a pass; that of the last one, where it was the same: most of what one example takes is this."""
+        if given.place.device.type != "cpu":  # asking for numbers would wait for all that is under way
+            return _ruler(given, self.sharpness, self.slope, self.null)
+        numbers = (self.sharpness.item(), self.slope.item(), self.null.item())
+        kept = self._kept
+        if kept is None or kept[0] is not given.hidden or kept[1] is not given.place or kept[2] != numbers:
+            ruler = _ruler(given, self.sharpness, self.slope, self.null)
+            kept = self._kept = (given.hidden, given.place, numbers, ruler)
+        return kept[3]
+
+    def _by_label(self, weight: Tensor, given: Pass) -> Tensor:
+        """What each label gets, (B, S, K), of the weights (B, S, N+1) of the columns."""
+        if given.labels is not None:
+            return torch.bmm(weight, given.labels)
+        past = given.past_labels.transpose(1, 2)  # (B, 1, P)
+        return weight.new_zeros(len(past), 1, self.classes).scatter_add_(2, past, weight[..., : past.shape[2]])
 
     def log_probabilities(self, out: Tensor, share: Tensor | None) -> Tensor:
         copied = (1 - UNIFORM) * out  # the null slot has no label, so what it takes is missing here
@@ -57,29 +84,54 @@ class CopyHead(Head):
         return into_keys + (self.key_width + self.classes) * examples
 
 
+class _Ruler(NamedTuple):
+    """What likeness and age count for."""
+
+    temperature: Tensor  # ()
+    bias: Tensor  # (1 or B, S, N+1) what the scores are but for likeness
+
+
+def _ruler(given: Pass, sharpness: Tensor, slope: Tensor, null: Tensor) -> _Ruler:
+    # As -age is the place of the past example minus that of the new one, the latter is left out of the row, and so
+    # is added at the null slot, whose own place is 0.
+    slope = PACE * slope
+    bias = given.hidden + given.place * slope
+    bias[..., -1].add_(given.time * slope + PACE * null)
+    return _Ruler(torch.exp(PACE * sharpness), bias)
+
+
+class _Found(NamedTuple):
+    """How new examples compare with those before them."""
+
+    inverse: Tensor  # (B, S, 1) one over the length of h
+    key: Tensor  # (B, S, W)
+    keys: Tensor  # (B, N+1, W)
+    query: Tensor  # (B, S, W)
+    weight: Tensor  # (B, S, N+1) what each column gets
+
+
+def _look(h: Tensor, given: Pass, ruler: _Ruler) -> _Found:
+    """Compares new examples h (B, S, W) with those before them."""
+    inverse = torch.rsqrt(h.square().sum(-1, keepdim=True).add_(SMALLEST))
+    key = h * inverse
+    past: Any = given.past
+    keys = torch.cat([past, key, key.new_zeros(len(key), 1, key.shape[2])], 1)
+    query = key * ruler.temperature
+    scores = torch.baddbmm(ruler.bias, query, keys.transpose(1, 2))
+    return _Found(inverse, key, keys, query, torch.softmax(scores, -1))
+
+
 class _Copy(torch.autograd.Function):
     """What a copy head computes from h (B, S, W), and its gradient: by hand, it is a third of the operations."""
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, given: Pass, sharpness: Tensor, slope: Tensor, null: Tensor
+        ctx: Any, h: Tensor, given: Any, sharpness: Tensor, slope: Tensor, null: Tensor
     ) -> tuple[Tensor, Tensor]:
-        inverse = torch.rsqrt(h.square().sum(-1, keepdim=True).add_(SMALLEST))  # (B, S, 1)
-        key = h * inverse
-        past: Any = given.past
-        keys = torch.cat([past, key, torch.zeros_like(key[:, :1])], 1)  # (B, N+1, W)
-        query = key * torch.exp(PACE * sharpness)
-        # As -age is the place of the past example minus that of the new one, the latter is left out of the row, and so
-        # is added at the null slot, whose own place is 0.
-        place, time = given.columns[:, None, :, 0], given.time[..., 0]  # (1, 1, N+1), (1, S)
-        slope = PACE * slope
-        bias = given.hidden + place * slope  # (1 or B, S, N+1)
-        bias[..., -1] += time * slope + PACE * null
-        scores = torch.baddbmm(bias, query, keys.transpose(1, 2))
-        weight = torch.softmax(scores, -1)
-        ctx.save_for_backward(inverse, key, keys, query, weight, given.labels, place, time, sharpness)
-        ctx.mark_non_differentiable(key)
-        return torch.bmm(weight, given.labels), key
+        found = _look(h, given, _ruler(given, sharpness, slope, null))
+        ctx.save_for_backward(*found, given.labels, given.place, given.time, sharpness)
+        ctx.mark_non_differentiable(found.key)
+        return torch.bmm(found.weight, given.labels), found.key
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

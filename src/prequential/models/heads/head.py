@@ -7,14 +7,13 @@ of a head's keys, K labels.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(NamedTuple):
     """What a head is given: S new examples of each stream, and how they may look back on those before them.
 
     Columns are the past examples, the new ones, and a null slot, which holds nothing and is seen by all.
@@ -23,10 +22,11 @@ class Pass:
     embedded: Tensor  # (B, S, D) what goes into the first block
     trunk: Tensor  # (B, S, D) what comes out of the last
     past: Tensor | None  # (B, P, W) the keys of the past examples, for a head that remembers
-    labels: Tensor  # (B, N+1, K) 1 at the label of each example, each only for the examples after it
+    past_labels: Tensor  # (B, P, 1) the labels of the past examples
+    labels: Tensor | None  # (B, N+1, K) 1 at the label of each column; None: one new example, and no gradient
     hidden: Tensor  # (1 or B, S, N+1) 0 where an example may look, -inf elsewhere
-    time: Tensor  # (1, S, 1) the place of each new example, in windows
-    columns: Tensor  # (1, N+1, 2) the place of each column, in windows (0 for the null slot), and 1 at the null slot
+    place: Tensor  # (1, 1, N+1) the place of each column, in windows (0 for the null slot)
+    time: Tensor  # (1, S) the place of each new example, in windows
 
 
 class Head(nn.Module):
