@@ -11,6 +11,7 @@ from prequential.errors import BadSetting
 NAMES = (
     "split-emnist",
     "split-emnist-lengths",
+    "split-emnist-mixed",
     "split-emnist-replay",
     "split-emnist-two-token",
     "split-cifar",
