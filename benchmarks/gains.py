@@ -134,10 +134,13 @@ def _linear(weight: Tensor) -> nn.Linear:
 
 
 def separate_projections(learner: Learner) -> None:
-    assert learner.model is not None
-    assert learner._trainer is not None
-    learner.model.blocks = nn.ModuleList(SeparateBlock(block) for block in learner.model._blocks)
-    learner._trainer._optimiser = Optimiser(learner.model, learner.settings)
+    trainer = learner._trainer
+    assert trainer is not None
+    for network in {trainer.model, trainer.shown}:  # what learns, and its average where that predicts
+        network.blocks = nn.ModuleList(SeparateBlock(block) for block in network._blocks)
+    if trainer.shown is not trainer.model:
+        trainer.shown.requires_grad_(False)
+    trainer._optimiser = Optimiser(trainer.model, learner.settings)
 
 
 def rebuild_bands(learner: Learner) -> Callable[[], None]:

@@ -37,7 +37,8 @@ def run(
     """Run a learner over a stream: each example is predicted, charged, and only then learnt.
 
     Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task. For these the
-    learner's settings are --depth 2 --window 256 --chunk 50 --streams 8 --rate 0.064 --recent 0, unless you say otherwise.
+    learner's settings are --depth 2 --window 256 --chunk 50 --streams 8 --rate 0.064 --recent 0
+    --neighbours 0, unless you say otherwise.
 
     Parameters
     ----------
