@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from prequential.errors import BadInput, BadSetting
@@ -231,6 +231,8 @@ word = st.text(
 )
 
 
+@example(rows=[("", "\x85", 0)], end="\n")  # a blank that is no empty cell
+@example(rows=[("", " ", 0), ("", " NA", 1)], end="\n")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(cell, word, st.integers(0, 3)), min_size=1, max_size=120),

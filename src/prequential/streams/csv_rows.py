@@ -145,8 +145,8 @@ class CsvRows:
     def _text_type(self, values: pa.ChunkedArray) -> pa.DataType:
         trimmed = pc.utf8_trim_whitespace(values.drop_null())
         known = trimmed.filter(pc.invert(pc.is_in(trimmed, pa.array(MISSING))))
-        if len(known) == 0:
-            return pa.null()
+        if len(known) == 0:  # nothing but blanks, which only text can hold
+            return pa.string()
         if self.dates and 1 - self._written(known).null_count / len(known) >= MOSTLY:
             return pa.timestamp("us") if HOURS.search(self.dates) else pa.date32()
         numbers = self._share(known, self._point(NUMBER))
