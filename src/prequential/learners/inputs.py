@@ -23,9 +23,6 @@ class Scales:
         # all in one go, as if each were features of its own
         self._normaliser = Normaliser(width * self._times, memory=np.repeat(memory, width))
 
-    def transform(self, x: np.ndarray) -> np.ndarray:
-        return self._normaliser.transform(self._beside(x))
-
     def each(self, x: np.ndarray) -> np.ndarray:
         return self._normaliser.each(self._beside(x))
 
@@ -38,11 +35,13 @@ class Scales:
     def apply(self, x: np.ndarray) -> np.ndarray:
         return self._normaliser.apply(self._beside(x))
 
-    def update(self, x: np.ndarray, *, chunk: bool) -> None:
-        """Takes examples into the statistics; at the end of a chunk, what is old loses weight."""
-        self._normaliser.update(self._beside(x))
+    def taken(self, x: np.ndarray, *, chunk: bool) -> np.ndarray:
+        """Consecutive new examples, which are taken into the statistics; at the end of a chunk, what is old loses weight."""
+        standardised, after = self._normaliser.along(self._beside(x))
+        self._normaliser.take(after)
         if chunk:
             self._normaliser.forget()
+        return standardised
 
     def state(self) -> dict[str, Any]:
         parts = {name: np.split(value, self._times) for name, value in self._normaliser.state().items()}
@@ -109,21 +108,16 @@ class Inputs:
         if foreseen is not None and foreseen[0] == x.dtype and foreseen[1] == x.tobytes():
             self._live.take(foreseen[3])
             return foreseen[2]
-        vectors = self._flat(x)
-        standardised = self._live.transform(vectors)
-        self._live.update(vectors, chunk=False)
+        return self._live.taken(self._flat(x), chunk=False)
+
+    def finish_chunk(self, x: np.ndarray) -> np.ndarray:
+        """A whole chunk, from the last border on; moves the border behind it."""
+        if self._border is None or self._live is None:
+            return self._scaled(x)
+        standardised = self._border.taken(self._flat(x), chunk=True)
+        self._live.load_state(self._border.state())
+        self._foreseen = None
         return standardised
-
-    def chunk(self, x: np.ndarray) -> np.ndarray:
-        """A whole chunk, from the last border on. Changes nothing."""
-        return self._scaled(x) if self._border is None else self._border.transform(self._flat(x))
-
-    def finish_chunk(self, x: np.ndarray) -> None:
-        """Moves the border behind a chunk."""
-        if self._border is not None and self._live is not None:
-            self._border.update(self._flat(x), chunk=True)
-            self._live.load_state(self._border.state())
-            self._foreseen = None
 
     def replayed(self, reader: int, x: np.ndarray, *, first: bool) -> np.ndarray:
         """The chunk a replay stream reads next (its first, after it went back), exactly as it was when it was new.
@@ -135,10 +129,7 @@ class Inputs:
             return self._scaled(x)
         if first:
             self._replays[reader] = self._statistics()
-        vectors = self._flat(x)
-        standardised = self._replays[reader].transform(vectors)
-        self._replays[reader].update(vectors, chunk=True)
-        return standardised
+        return self._replays[reader].taken(self._flat(x), chunk=True)
 
     def past(self, x: np.ndarray) -> np.ndarray:
         """Any examples of the past, by the statistics at the last border. Changes nothing."""

@@ -66,8 +66,13 @@ class Normaliser:
 
     def transform(self, x: np.ndarray) -> np.ndarray:
         """Consecutive new examples, each by everything before it and itself. Changes nothing."""
+        return self.along(x)[0]
+
+    def along(self, x: np.ndarray) -> tuple[np.ndarray, Statistics]:
+        """The same, and the statistics after each of them."""
         x64, measured = _measured(x)
-        return self._scale(x64, measured, self._along(x64, measured))
+        after = self._along(x64, measured)
+        return self._scale(x64, measured, after), after
 
     def each(self, x: np.ndarray) -> np.ndarray:
         """New examples, each as if it were the next one: by the past and itself, not by its neighbours. Changes nothing."""
@@ -97,7 +102,8 @@ class Normaliser:
         first = np.take_along_axis(x64, measured.argmax(0)[None], axis=0)[0]
         shift = np.where(self.count > 0, self.mean, first)
         step = np.where(measured, x64 - shift, 0.0)
-        return self._moved(np.cumsum(measured, 0), shift, np.cumsum(step, 0), np.cumsum(step * step, 0))
+        more = np.cumsum(measured, 0) if not measured.all() else np.arange(1, len(x64) + 1)[:, None]
+        return self._moved(more, shift, np.cumsum(step, 0), np.cumsum(step * step, 0))
 
     def _after(self, x64: np.ndarray, measured: np.ndarray) -> Statistics:
         """The statistics after each of the rows alone."""

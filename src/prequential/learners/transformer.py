@@ -169,10 +169,9 @@ class Learner(OnlineLearner):
         assert self._inputs is not None
         assert self._trainer is not None
         self._known = self._known_at_border
-        chunk = (self._inputs.chunk(x), slots, self._met(slots))
+        chunk = (self._inputs.finish_chunk(x), slots, self._met(slots))
         self._known = self._known_at_border = max(self._known, int(slots.max()) + 1)
         position = self._done
-        self._inputs.finish_chunk(x)
         self._done += len(slots)
         self._pending_x, self._pending_slots = [], []
         if self.settings.freeze_at is not None and self._done > self.settings.freeze_at:
