@@ -32,7 +32,6 @@ CALLS: list[tuple[Any, str, str]] = [  # what is called, and to which part that 
     (Transformer, "_embed", HEADS),
     (Transformer, "_read_out", HEADS),
     (Optimiser, "step", OPTIMISER),
-    (Inputs, "chunk", DATA),
     (Inputs, "finish_chunk", DATA),
     (Inputs, "replayed", DATA),
     (Memory, "keep", DATA),
