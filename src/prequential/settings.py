@@ -46,7 +46,7 @@ class Settings:
     recent: int | None = None
     """Also give each feature relative to about so many latest examples; by default 300 for up to 256 features. 0: not."""
     neighbours: int | None = None
-    """Also predict by the nearest of so many latest examples; by default 4096 in mixed, fewer from 64
+    """Also predict by the nearest of so many latest examples; by default 4096 in mixed, fewer from 65
     features on and none from 257 on. 0: not."""
     rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is rate / width."""

@@ -101,6 +101,14 @@ def test_it_goes_on_from_its_state():
     assert torch.equal(neighbours.finish_chunk(x[4:8], slots[4:8]), other.finish_chunk(x[4:8], slots[4:8]))
 
 
+def test_what_is_too_far_for_a_number_has_no_vote():
+    neighbours = made()
+    neighbours.finish_chunk(np.float32([[0, 0, 0], [1, 0, 0]]), np.array([0, 1]))
+    votes = neighbours.predict(np.float32([[1e30, 0, 0], [1, 0, 0]]))
+    assert not votes[0].any()
+    assert votes[1].argmax() == 1
+
+
 @pytest.mark.parametrize("same", [1, 5])
 def test_equal_inputs_share_the_votes(same):
     """All distances are 0: every one of them votes alike, and the doubt is what one vote's half is of them all."""

@@ -171,16 +171,15 @@ class TestAverage:
     def test_it_follows_what_is_learnt(self):
         chunk = digits(tasks=1, task_length=64).read(0, 64)
         learner = make(average=0.5)
-        trainer = None
-        expected = {}
+        learner._prepare(chunk.x[:1])
+        trainer = learner._trainer
+        expected = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
         for turn in range(1, 5):
             part = slice(16 * (turn - 1), 16 * turn)
             learner.learn_many(chunk.x[part], chunk.y[part])
-            trainer = learner._trainer
             share = min(0.5, turn / (turn + 9))
             for name, value in trainer.model.named_parameters():
-                before = expected.get(name, started(name))
-                expected[name] = share * before + (1 - share) * value.detach()
+                expected[name] = share * expected[name] + (1 - share) * value.detach()
         shown = dict(trainer.shown.named_parameters())
         for name, value in expected.items():
             torch.testing.assert_close(shown[name], value, atol=1e-6, rtol=1e-4)
@@ -206,13 +205,6 @@ class TestAverage:
             for parameter in learner._trainer.shown.parameters():
                 parameter.mul_(1.5)
         assert not np.allclose(learner.predict_log_proba(chunk.x[64:65]), before)
-
-
-def started(name):
-    """A parameter of a new learner."""
-    fresh = make(average=0.5)
-    fresh._prepare(digits(tasks=1, task_length=16).read(0, 1).x)
-    return dict(fresh.model.named_parameters())[name].detach()
 
 
 def test_neighbours_remember_beyond_the_window():

@@ -84,9 +84,6 @@ class Neighbours:
         x, slots = torch.as_tensor(state["x"])[:count], torch.as_tensor(state["slots"])[:count]
         self._past.load_state({"k": x[None, None], "v": slots[None, None, :, None], "fresh": state["fresh"]})
 
-    def _square(self, n: int) -> Tensor:
-        return torch.ones(n, n, dtype=torch.bool)
-
     def _compared(self, x: np.ndarray) -> Tensor:
         return torch.from_numpy(x)[:, : self.width].float()
 
@@ -102,12 +99,14 @@ class Neighbours:
         apart = torch.addmm(keys.square().sum(1)[None], x, keys.T, alpha=-2)  # (n, P)
         if own is not None and len(own) > 1:
             n, before = len(own), len(labels) - len(own)
-            apart[:, before:].masked_fill_(self._square(n).triu(), torch.inf)  # itself and later ones
+            square = torch.ones(n, n, dtype=torch.bool)
+            apart[:, before:].masked_fill_(square.triu(), torch.inf)  # itself and later ones
             if before + n > self.memory:  # those that the last of them push out, for each from the one before it on
-                apart[:, :n].masked_fill_(self._square(n).tril(before - self.memory - 1), torch.inf)
+                apart[:, :n].masked_fill_(square.tril(before - self.memory - 1), torch.inf)
         near, at = apart.topk(min(NEAREST, len(labels)), largest=False, sorted=False)
-        seen = near.isfinite()
-        near = (near + x.square().sum(1, keepdim=True)).clamp_(min=0).masked_fill_(~seen, 0)
+        near = near + x.square().sum(1, keepdim=True)
+        seen = near.isfinite()  # what is too far for a number has no vote either
+        near = near.clamp_(min=0).masked_fill_(~seen, 0)
         count = seen.sum(1, keepdim=True).clamp_(min=1)
         weight = torch.exp(-near / (near.sum(1, keepdim=True) / count + 1e-9)) * seen
         total = weight.sum(1, keepdim=True)

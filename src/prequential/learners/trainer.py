@@ -23,7 +23,7 @@ from prequential.learners.reading import Reader
 from prequential.learners.replay import ReplayReaders
 from prequential.models.context import Context, Seen, stacked
 from prequential.models.extractors import make_extractor, seed_dropout
-from prequential.models.heads import prior
+from prequential.models.heads import with_doubt
 from prequential.models.pi import PiTransformer
 from prequential.models.two_token import TwoTokenTransformer
 from prequential.settings import Settings
@@ -264,8 +264,7 @@ class Trainer:
         if votes is None:
             return log_p
         share = self._share(known)
-        alike = prior(votes, None if share is None else share.cpu())
-        voted = torch.log(votes + (1 - votes.sum(-1, keepdim=True)) * alike)
+        voted = with_doubt(votes, None if share is None else share.cpu())
         return np.concatenate([log_p, voted.numpy()[None]])
 
     def _shared(self, log_p: list[Tensor] | None, examples: Examples) -> np.ndarray:

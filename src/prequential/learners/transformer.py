@@ -31,8 +31,9 @@ class Learner(OnlineLearner):
     examples, each with the keys and values that one pass over the whole chunk gives: the state at a chunk border
     depends on the examples alone. In between, each example learnt is in the context of the next prediction.
 
-    By default its prediction is mixed from three: the transformer's, and the labels of those recent examples that are
-    most like this one, by their inputs and by what the blocks make of them. `method="paper"` leaves the first alone.
+    By default its prediction is mixed from several: the transformer's, the labels of those examples of the window that
+    are most like this one, by their inputs and by what the blocks make of them, and the votes of the nearest of
+    thousands before; and an average of the parameters predicts. `method="paper"` is the transformer's alone.
 
     Parameters
     ----------

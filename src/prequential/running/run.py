@@ -130,7 +130,7 @@ class Run:
         )
 
     def restore(self) -> None:
-        """Goes back to the newest good checkpoint; without one, to the beginning."""
+        """Goes back to the newest good checkpoint; where there never was one, to the beginning."""
         if self.ranks.first:
             self._lock.take()  # first of all: what another process is writing must not be touched
         if self.ranks.first and not (self.directory / "environment.json").exists():  # killed before it was written

@@ -3,11 +3,11 @@
 from torch import nn
 
 from prequential.models.heads.copying import CopyHead
-from prequential.models.heads.head import Head, Pass, prior
+from prequential.models.heads.head import Head, Pass, with_doubt
 from prequential.models.heads.softmax import SoftmaxHead
 from prequential.settings import Settings
 
-__all__ = ["CopyHead", "Head", "Pass", "SoftmaxHead", "make_heads", "prior"]
+__all__ = ["CopyHead", "Head", "Pass", "SoftmaxHead", "make_heads", "with_doubt"]
 
 
 def make_heads(settings: Settings, *, classes: int) -> nn.ModuleDict:

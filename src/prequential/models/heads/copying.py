@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from prequential.models.heads.head import Head, Pass, prior
+from prequential.models.heads.head import Head, Pass, with_doubt
 
 UNIFORM = 0.02  # how much of the prediction no example in the window can take
 SMALLEST = 1e-2  # squared length below which a vector counts as having none: the first x of a stream is all 0
@@ -76,8 +76,7 @@ class CopyHead(Head):
         return weight.new_zeros(len(past), 1, self.classes).scatter_add_(2, past, weight[..., : past.shape[2]])
 
     def log_probabilities(self, out: Tensor, share: Tensor | None) -> Tensor:
-        copied = (1 - UNIFORM) * out  # the null slot has no label, so what it takes is missing here
-        return torch.log(copied + (1 - copied.sum(-1, keepdim=True)) * prior(out, share))
+        return with_doubt((1 - UNIFORM) * out, share)  # the null slot has no label, so what it takes is missing here
 
     def macs(self, examples: float) -> float:
         into_keys = self.map.weight.numel() if self.map is not None else 0

@@ -54,6 +54,11 @@ class Head(nn.Module):
         """Multiply-accumulates of the forward pass for one example that is compared with so many."""
 
 
+def with_doubt(given: Tensor, share: Tensor | None) -> Tensor:
+    """Log-probabilities of what each label was given (S, K); what is missing to 1 goes to all of them alike."""
+    return torch.log(given + (1 - given.sum(-1, keepdim=True)) * prior(given, share))
+
+
 def prior(out: Tensor, share: Tensor | None) -> Tensor:
     """The probabilities of the labels when nothing is known about the example, to go with `out` (S, K)."""
     return torch.full_like(out, 1 / out.shape[-1]) if share is None else torch.softmax(share, -1)
