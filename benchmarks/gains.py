@@ -35,6 +35,7 @@ from prequential.learners.transformer import Learner
 from prequential.models import blocks, transformer
 from prequential.models.blocks import Block, Past, Turn, rotary_table
 from prequential.models.context import Seen
+from prequential.models.extractors.convolution import Conv3x3
 from prequential.models.transformer import Transformer
 from prequential.running.allocation import keep_freed_memory
 from prequential.streams.images import ImageStream
@@ -63,6 +64,7 @@ def measure(quick: bool) -> list[Row]:
         against("fused AdamW over foreach", narrow, adamw(foreach=True), rounds),
         against("fused AdamW, default run", digits, adamw(foreach=False), rounds),
         against("channels-last", emnist, contiguous, rounds),
+        against("gradients of late convolutions as products", emnist, library_gradients, rounds),
         bfloat16(emnist, rounds),
         joint(digits.changed(streams=4) if quick else DIGITS, rounds),
         read_ahead(EMNIST.changed(chunk=8, streams=8, **({"depth": 1, "window": 8} if quick else {})), rounds),
@@ -185,6 +187,13 @@ def contiguous(learner: Learner) -> None:
     assert learner.model is not None
     assert learner.model.extractor is not None
     learner.model.extractor.memory_format = torch.contiguous_format  # type: ignore[assignment]
+
+
+def library_gradients(learner: Learner) -> None:
+    assert learner.model is not None
+    for module in learner.model.modules():
+        if isinstance(module, Conv3x3):
+            module.__class__ = nn.Conv2d  # type: ignore[assignment]
 
 
 def bfloat16(work: Workload, rounds: int) -> Row:
