@@ -32,8 +32,9 @@ from workloads import CLOC, DIGITS, EMNIST, Workload, has_bfloat16, steady
 from prequential.learners.optimiser import Optimiser
 from prequential.learners.reading import Reader
 from prequential.learners.transformer import Learner
-from prequential.models import blocks, transformer
-from prequential.models.blocks import Block, Past, Turn, rotary_table
+from prequential.models import transformer
+from prequential.models.attention import Past, Turn, attend, rotary_table
+from prequential.models.blocks import Block
 from prequential.models.context import Seen
 from prequential.models.extractors.convolution import Conv3x3
 from prequential.models.transformer import Transformer
@@ -125,7 +126,7 @@ class SeparateBlock(nn.Module):
         k, v = self.k(x), self.v(x)
         if self.key_labels is not None and self.value_labels is not None:
             k, v = k + self.key_labels(y), v + self.value_labels(y)
-        a = blocks.attend(self.q(x), k, v, past, bias, turn, self.heads)
+        a = attend(self.q(x), k, v, past, bias, turn, self.heads).found
         return h + self.o(a) + self.down(F.gelu(self.up(x) + self.threshold)), (k.detach(), v.detach())
 
 

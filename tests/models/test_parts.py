@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from prequential.models import blocks, transformer
+from prequential.models import attention, transformer
 from prequential.models.context import stacked
 from prequential.models.pi import PiTransformer
 from prequential.models.two_token import TwoTokenTransformer
@@ -22,7 +22,7 @@ def outputs(kind, window, in_parts):
     for parameter in network.parameters():
         parameter.data.normal_(std=0.3)
     contexts, given = [network.new_context() for _ in range(2)], []
-    with patch.object(transformer, "parts", blocks.parts if in_parts else lambda tokens: [(0, tokens)]):
+    with patch.object(transformer, "parts", attention.parts if in_parts else lambda tokens: [(0, tokens)]):
         for n in (30, 150, 150):
             outs, new = network(torch.randn(1, n, 4), torch.randint(0, 3, (1, n)), contexts[0].past())
             contexts[0].finish_chunk(new)
@@ -53,5 +53,5 @@ def test_parts_see_fewer_keys():
 
 
 def test_short_chunks_stay_whole():
-    assert blocks.parts(100) == [(0, 100)]
-    assert blocks.parts(150) == [(0, 64), (64, 128), (128, 150)]
+    assert attention.parts(100) == [(0, 100)]
+    assert attention.parts(150) == [(0, 64), (64, 128), (128, 150)]

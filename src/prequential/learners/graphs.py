@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from prequential.learners.optimiser import Optimiser
-from prequential.models.blocks import Past
+from prequential.models.attention import Past
 from prequential.models.context import Context, Seen
 
 WARM_UP = 3  # steps before a capture, as libraries set themselves up in the first ones

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from prequential.models.blocks import KVCache
+from prequential.models.cache import KVCache
 
 NEAREST = 15  # how many vote
 DOUBT = 0.5  # of one average vote, which goes to all labels alike

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from prequential.models.blocks import KVCache, Past
+from prequential.models.attention import Past
+from prequential.models.cache import KVCache
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from prequential.models.blocks import Block, KVCache, Past, Turn, band, hide_filler, parts, rotary_table
+from prequential.models.attention import Past, Turn, band, hide_filler, parts, rotary_table
+from prequential.models.blocks import Block
+from prequential.models.cache import KVCache
 from prequential.models.context import Context, Seen
 from prequential.models.heads import Head, Pass, make_heads
 from prequential.settings import Settings
