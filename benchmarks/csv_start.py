@@ -29,7 +29,7 @@ from prequential.streams.tables import TableStream
 
 def write_table(folder: Path, rows: int) -> None:
     random = np.random.default_rng(0)
-    columns = {"when": np.arange(rows), "shuffled": random.permutation(rows)}
+    columns: dict[str, np.ndarray] = {"when": np.arange(rows), "shuffled": random.permutation(rows)}
     columns |= {f"number{i}": random.normal(size=rows).round(5) for i in range(10)}
     columns |= {f"text{i}": np.array(["red", "green", "blue"])[random.integers(0, 3, rows)] for i in range(2)}
     columns["label"] = random.integers(0, 5, rows)

@@ -27,7 +27,7 @@ import torch
 from measuring import Row, compared, in_turns, missing, per_round
 from torch import Tensor, nn
 from torch.nn import functional as F
-from workloads import CLOC, DIGITS, EMNIST, Workload, has_bfloat16, steady
+from workloads import CLOC, DIGITS, EMNIST, TWO_TOKEN, Workload, has_bfloat16, steady
 
 from prequential.learners.optimiser import Optimiser
 from prequential.learners.reading import Reader
@@ -50,16 +50,20 @@ NARROW = replace(CLOC.changed(width=256, heads=4, chunk=64), name="CLOC model, 4
 
 def measure(quick: bool) -> list[Row]:
     rounds = 2 if quick else 9
-    digits, emnist, narrow = DIGITS.changed(streams=2), EMNIST.changed(streams=2), NARROW
+    digits, emnist, narrow, two_token = DIGITS.changed(streams=2), EMNIST.changed(streams=2), NARROW, TWO_TOKEN
     long = replace(NARROW.changed(chunk=256), name="CLOC model, 4 x 256, S 256")
     if quick:
         long = NARROW.changed(depth=1, window=64, chunk=128)
         digits = DIGITS.changed(streams=1, depth=1, window=50)
         emnist, narrow = EMNIST.changed(depth=1, window=8, chunk=8, streams=1), NARROW.changed(depth=1, window=64)
+        two_token = TWO_TOKEN.changed(depth=1, window=32, chunk=8)
     rows = [
         against("fused projections", narrow, separate_projections, rounds),
         against("band mask kept", narrow, rebuild_bands, rounds),
         against("attention in parts, without what the band hides", long, whole_band, rounds),
+        against("gradient by hand, none for the past", narrow, gradients_by_autograd, rounds),
+        against("gradient by hand, none for the past, 2-token", two_token, gradients_by_autograd, rounds),
+        against("gradient by hand, none for the past, default run", digits, gradients_by_autograd, rounds),
         against("rotary table kept", narrow, rebuild_rotary, rounds),
         against("fused AdamW over the default one", narrow, adamw(foreach=False), rounds),
         against("fused AdamW over foreach", narrow, adamw(foreach=True), rounds),
@@ -161,6 +165,12 @@ def whole_band(learner: Learner) -> None:
             return Transformer._bias(model, tokens, past)
 
     model._bias = bias  # type: ignore[method-assign]
+
+
+def gradients_by_autograd(learner: Learner) -> None:
+    assert learner.model is not None
+    for block in learner.model._blocks:
+        block.by_hand = False
 
 
 def rebuild_rotary(learner: Learner) -> Callable[[], None]:

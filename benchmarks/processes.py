@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-SETTINGS = {"width": 1024, "depth": 4, "window": 512, "chunk": 256, "streams": 8, "updates": "joint", "method": "paper"}
+CHUNK = 256
 
 
 def work(turns: int) -> None:
@@ -20,23 +20,24 @@ def work(turns: int) -> None:
     import torch
 
     from prequential import Learner
+    from prequential.experiments.base import PAPER
     from prequential.learners import ranks
     from prequential.streams.photos import PhotoStream
 
     torch.set_num_threads(1)
     here = ranks.join("cpu")
     photos = PhotoStream(1_000_000)
-    learner = Learner(classes=713, recent=0, device="cpu", **SETTINGS)
-    chunk = SETTINGS["chunk"]
+    settings = PAPER.changed(width=1024, depth=4, window=512, chunk=CHUNK, streams=8, updates="joint", recent=0)
+    learner = Learner(classes=713, device="cpu", settings=settings)
     learner.replay_from(photos)
     began = 0.0
     for turn in range(turns + 2):
         if turn == 2:  # the first builds the network, the second fills the caches
             began = time.perf_counter()
-        piece = photos.read(turn * chunk, (turn + 1) * chunk)
+        piece = photos.read(turn * CHUNK, (turn + 1) * CHUNK)
         learner.observe(piece.x, piece.y)
     if here.first:
-        print(turns * chunk / (time.perf_counter() - began))
+        print(turns * CHUNK / (time.perf_counter() - began))
     ranks.leave()
 
 

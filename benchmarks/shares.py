@@ -26,8 +26,10 @@ ATTENTION, PROJECTIONS, EXTRACTOR = "attention", "projections and MLP", "extract
 HEADS, OPTIMISER, DATA, PYTHON = "input map and heads", "optimiser", "data", "Python and other"
 PARTS = (ATTENTION, PROJECTIONS, EXTRACTOR, HEADS, OPTIMISER, DATA, PYTHON)
 MARK = "part: "
+BACKWARD = "autograd::engine::evaluate_function"
 CALLS: list[tuple[Any, str, str]] = [  # what is called, and to which part that belongs; the innermost one counts
     (blocks, "attend", ATTENTION),
+    (blocks, "attend_back", ATTENTION),
     (Block, "forward", PROJECTIONS),
     (Transformer, "_embed", HEADS),
     (Transformer, "_read_out", HEADS),
@@ -54,15 +56,14 @@ def time_shares(learner: Learner, work: Callable[[], object]) -> dict[str, float
     spent = dict.fromkeys(PARTS, 0.0)
     forward: dict[int, str] = {}  # the part of the operation with a number that the backward pass refers to
     for event in events:
-        if event.sequence_nr >= 0 and _backward(event) is None:
-            forward[event.sequence_nr] = _part(event)  # of several with the same number, the last made the gradient
+        if event.sequence_nr >= 0 and not _in_backward(event):
+            forward[event.sequence_nr] = _part(event, {})  # of several with the same number, the last made the gradient
     for event in events:
         if event.name.startswith(MARK):
-            if event.name == MARK + DATA and _part(event.cpu_parent) != DATA:
+            if event.name == MARK + DATA and _part(event.cpu_parent, {}) != DATA:
                 spent[DATA] += _duration(event)  # reading is done by numpy and Python, all of it counts
             continue
-        source = _backward(event)
-        part = _part(event) if source is None else forward.get(source.sequence_nr, PYTHON)
+        part = _part(event, forward)
         if part not in (DATA, PYTHON):
             spent[part] += event.self_cpu_time_total
     total = _duration(whole)
@@ -87,22 +88,21 @@ def _marking(call: Callable[..., Any], mark: str) -> Callable[..., Any]:
     return marked
 
 
-def _part(event: Any) -> str:
-    """That of the innermost mark around an event."""
+def _part(event: Any, forward: dict[int, str]) -> str:
+    """That of the innermost mark around an event; in the backward pass, of what its gradient belongs to."""
     while event is not None:
         if event.name.startswith(MARK):
             return str(event.name.removeprefix(MARK))
+        if event.name.startswith(BACKWARD):
+            return forward.get(event.sequence_nr, PYTHON)
         event = event.cpu_parent
     return PYTHON
 
 
-def _backward(event: Any) -> Any:
-    """The step of the backward pass that an event belongs to, if it does."""
-    while event is not None:
-        if event.name.startswith("autograd::engine::evaluate_function"):
-            return event
+def _in_backward(event: Any) -> bool:
+    while event is not None and not event.name.startswith(BACKWARD):
         event = event.cpu_parent
-    return None
+    return event is not None
 
 
 def _duration(event: Any) -> float:

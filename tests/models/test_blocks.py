@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from prequential.models import blocks
 from prequential.models.attention import PART, Turn, band, parts, rotary_table
 from prequential.models.blocks import Block
 
@@ -27,24 +26,14 @@ def gradients(block: Block, by_hand: bool, h: Tensor, y: Tensor | None, past: in
     table = rotary_table(WINDOW + T + 1, key_width).to(torch.complex128)
     turn = Turn(table, past, T) if turned else None
     h = h.clone().requires_grad_()
-    given = blocks._ByHand.apply
-    if not by_hand:
-        blocks._ByHand.apply = _automatic
-    try:
-        out, (k, v) = block(h, y, (keys, values), bias, turn)
-    finally:
-        blocks._ByHand.apply = given
+    block.by_hand = by_hand
+    out, (k, v) = block(h, y, (keys, values), bias, turn)
     assert not k.requires_grad
     assert not v.requires_grad
     wanted = [h, *(p for name, p in block.named_parameters() if y is not None or "labels" not in name)]
     block.zero_grad()
     (out * torch.randn_like(out)).sum().backward()  # type: ignore[no-untyped-call]
     return [*(tensor.grad for tensor in wanted if tensor.grad is not None), out.detach(), k, v]
-
-
-def _automatic(given: object, h: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    made = blocks._pass(given, h, blocks._Weights(*weights))  # type: ignore[arg-type]
-    return made.out, made.k.detach(), made.v.detach()
 
 
 @pytest.mark.parametrize("turned", [True, False])

@@ -20,6 +20,8 @@ class Block(nn.Module):
     As the branches are parallel, all projections into them are one matrix product, and so are the two out of them.
     """
 
+    by_hand = True  # whether its gradient is; False leaves it to autograd, to compare with
+
     def __init__(
         self, *, width: int, hidden: int, heads: int, labels: int | None, label_scale: float, attention: bool
     ) -> None:
@@ -53,7 +55,7 @@ class Block(nn.Module):
             labels = self.key_labels.weight, self.value_labels.weight
         weights = _Weights(self.norm.weight, self.norm.bias, self.into.weight, self.out.weight, self.threshold, *labels)
         given = _Given(y, past, bias, turn, self.heads, self.parts)
-        if torch.is_grad_enabled() and not torch.is_autocast_enabled(h.device.type):
+        if self.by_hand and torch.is_grad_enabled() and not torch.is_autocast_enabled(h.device.type):
             out, k, v = _ByHand.apply(given, h, *weights)  # type: ignore[no-untyped-call]
             return out, (k, v)
         made = _pass(given, h, weights)
@@ -118,7 +120,7 @@ def _pass(given: _Given, h: Tensor, weights: _Weights) -> _Passed:
 
 
 class _ByHand(torch.autograd.Function):
-    """A block and its gradient: by hand, it is half the operations, and none of them for the past."""
+    """A block and its gradient. Autograd would compute one for the past too, whose keys and values have none."""
 
     @staticmethod
     def forward(ctx: Any, given: _Given, h: Tensor, *weights: Any) -> tuple[Tensor, Tensor, Tensor]:
