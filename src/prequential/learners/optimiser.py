@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
@@ -48,6 +49,7 @@ class Optimiser:
             fused=True,
             capturable=settings.graphs,
         )
+        self._parts: list[_Part] | None = None
         if settings.graphs:
             # AdamW warns of steps outside of a graph; here they are meant: not every step has the shapes of the graph
             self._adamw._warned_capturable_if_run_uncaptured = True
@@ -68,8 +70,22 @@ class Optimiser:
 
     def step(self) -> None:
         """Takes a step with the gradients that are there, and clears them."""
-        self._adamw.step()
-        self._adamw.zero_grad(set_to_none=True)
+        if self._parts is not None and all(parameter.grad is not None for parameter in self._parameters):
+            with torch.no_grad():
+                for part in self._parts:
+                    part.step()
+        else:  # of a parameter without a gradient there is no state
+            self._adamw.step()
+            self._parts = self._to_parts()
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _to_parts(self) -> list[_Part] | None:
+        """What AdamW looks up anew in each of its steps, which takes a twentieth of the time of a small network."""
+        groups, state = self._adamw.param_groups, self._adamw.state
+        if self._settings.graphs or not all(state.get(parameter) for parameter in self._parameters):
+            return None
+        return [_Part(group, [state[parameter] for parameter in group["params"]]) for group in groups]
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -95,6 +111,7 @@ class Optimiser:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
+        self._parts = None
         for name, parameter in zip(self._names, self._parameters, strict=True):
             if name in state:
                 ours = self._adamw.state[parameter]
@@ -104,6 +121,37 @@ class Optimiser:
                         ours[key].copy_(saved)  # where it is: a graph may work on it
                     else:
                         ours[key] = saved.to(parameter.device, copy=True)
+
+
+class _Part:
+    """A group of AdamW's, whose parameters all have their state."""
+
+    def __init__(self, group: dict[str, Any], states: list[dict[str, Tensor]]) -> None:
+        self._group = group  # its learning rate changes
+        self._means, self._squares, self._steps = (
+            [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
+
+    def step(self) -> None:
+        group = self._group
+        beta1, beta2 = group["betas"]
+        adamw(
+            group["params"],
+            [parameter.grad for parameter in group["params"]],
+            self._means,
+            self._squares,
+            [],
+            self._steps,
+            foreach=group["foreach"],
+            fused=group["fused"],
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
 
 
 def _copies(state: dict[str, Tensor]) -> dict[str, Tensor]:
