@@ -4,9 +4,10 @@ Shows: accuracy over the stream with the extractor learned jointly, against the 
 
 Settings (paper): ConvNeXt-T with LayerNorm at 160 × 160, step size 3e-4; pi with 2 blocks, D 1024, S 256, C 2048, 8 streams, step
 size 0.01/D, on `cloc:METADATA --images FOLDER`. Small: CLOC's photos are not at hand and `photos` has no images, so ConvNeXt-T learns
-from 1,600 small CIFAR-100 images in 8 tasks (S 32, C 256, 2 streams, D 128): that it runs and learns, and no more.
+from 10,000 small CIFAR-100 images of ten classes (S 32, C 256, 2 streams, D 128): that it learns from scratch, and no more. It needs
+`--stream cifar100:PATH`.
 
-Hardware and time: 2 cores; small 20 minutes.
+Hardware and time: 2 cores; small 15 minutes.
 
 Expected on CLOC: 67 %, more than with frozen ResNet features (59 %).
 """
@@ -17,13 +18,14 @@ from prequential.drawing.studies import draw_instantaneous
 from prequential.experiments.base import PAPER, Ask, Claim, Drawn, Found, Trial, over_seeds
 
 STREAM = "cifar100"
+WAYS = 10  # classes of the small one
 BASE = PAPER.changed(extractor="convnext", extractor_rate=3e-4, depth=2)
 
 
 def trials(ask: Ask) -> list[Trial]:
     if ask.small:
         settings = BASE.changed(width=128, chunk=32, window=256, streams=2, rate=0.06)
-        run = {"tasks": 8, "task_length": 200, "ways": 5}
+        run = {"tasks": 1, "task_length": 10_000, "ways": WAYS}
     else:
         settings = BASE.changed(width=1024, chunk=256, window=2048, streams=8, rate=0.01)
         run = {}
@@ -45,11 +47,18 @@ def figures(found: Found) -> dict[str, Drawn]:
 
 def claims(found: Found) -> list[Claim]:
     own, alone = found.where(learner="with context").mean(), found.where(learner="no attention").mean()
-    holds = None if found.ask.small else own > alone
+    together = Claim(
+        "Learned from scratch, the network and the context work together.",
+        f"{own:.1%} with, {alone:.1%} without context",
+        None if found.ask.small else own > alone,  # ten classes that never change need no context
+    )
+    if not found.ask.small:
+        return [together]
     return [
+        together,
         Claim(
-            "Learned from scratch, the network and the context work together.",
-            f"{own:.1%} with, {alone:.1%} without context",
-            holds,
-        )
+            "(Not in the paper.) Learned online from scratch, the image network gets far beyond chance.",
+            f"{own:.1%} with, {alone:.1%} without context, where chance is {1 / WAYS:.0%}",
+            min(own, alone) > 2 / WAYS,
+        ),
     ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from prequential.drawing.comparison import draw_accuracies
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples
-from prequential.running.table1 import OWN, PAPER, check_order
+from prequential.running.table1 import LEARNED, OWN, PAPER, check_order
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
@@ -30,7 +30,7 @@ def trials(ask: Ask) -> list[Trial]:
 
 
 def figures(found: Found) -> dict[str, Drawn]:
-    groups = {name: found.where(learner=name).scores() for name in found.values("learner")}
+    groups = {_short(name): found.where(learner=name).scores() for name in found.values("learner")}
     return {
         "table": Drawn(draw_accuracies({found.ask.stream: groups}), "Average accuracy so far of every row of Table 1.")
     }
@@ -44,12 +44,26 @@ def claims(found: Found) -> list[Claim]:
     others = {name: spread[0] for name, spread in spreads.items() if name != OWN}
     second = max(others, key=others.__getitem__)
     own = spreads[OWN][0]
-    first, *differences = check_order(spreads)
+    first = check_order(spreads)[0]
+    behind = {
+        above: [below for below in spreads if PAPER[above] > PAPER[below] and spreads[above][0] <= spreads[below][0]]
+        for above in spreads
+    }
+    otherwise = [
+        f"{_short(above)} is not above {', '.join(map(_short, below))}" for above, below in behind.items() if below
+    ]
     return [
         Claim(
             "The transformer is far ahead of every other row.",
-            f"transformer {own:.1%}, next {second} {others[second]:.1%}",
+            f"transformer {own:.1%}, best of the others {_short(second)} {others[second]:.1%}",
             own > others[second],
         ),
-        Claim("The order of the rows of Table 1.", " ".join([first, *differences]), not differences),
+        Claim("The order of the rows of Table 1.", "; ".join([first.rstrip("."), *otherwise]), not otherwise),
     ]
+
+
+def _short(learner: str) -> str:
+    """The name of a row without its settings."""
+    if learner in LEARNED:
+        return f"{learner.partition('(')[0]}, learned" if "(" in learner else learner
+    return learner.partition("(")[0]

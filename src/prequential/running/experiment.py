@@ -69,8 +69,8 @@ def run_experiment(
     if jobs < 0:
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
     threads = max(1, cores() // min(jobs, len(trials))) if jobs else cores()
-    for stream in {trial.run_settings(ask).stream for trial in trials}:
-        check_spec(stream)
+    for run in (trial.run_settings(ask) for trial in trials):
+        check_spec(run.stream, whole=not run.download)
     cells = [_cell(trial, ask, directory) for trial in trials]
     directory.mkdir(parents=True, exist_ok=True)
     with _Lock(directory):

@@ -20,6 +20,7 @@ POSSIBLE = (
 NAMES = (
     "digits", "photos", "emnist", "cifar100", "split", "electricity", "covertype", "powersupply", "yfcc", "cloc", "features", "images",
 )  # fmt: skip
+DOWNLOADED = ("emnist", "cifar100")  # where asked for
 OF_A_RUN = "examples"  # may stand among the options of a stream in a run, whose setting it is
 OF_CSV = ("delimiter", "header", "quotes", "decimal_point", "encoding", "dates")
 TEXT = {".csv", ".tsv", ".txt"}
@@ -82,10 +83,16 @@ def open_stream(
     return stream
 
 
-def check_spec(spec: str) -> None:
-    """Refuses what cannot be opened as a stream, without opening it: unknown names, paths that are not there, options."""
+def check_spec(spec: str, *, whole: bool = False) -> None:
+    """Refuses what cannot be opened as a stream, without opening it: unknown names, paths that are not there, options.
+
+    `whole`: no other options come with it, so that it must say by itself where data is that can be downloaded.
+    """
     name, options = stream_options(spec)
     _check(name, _find(name)[0], {option: value for option, value in options.items() if option != OF_A_RUN})
+    if whole and name.removesuffix(":") in DOWNLOADED and not options.get("download"):
+        known = name.removesuffix(":")
+        raise BadInput(f"{spec!r} names no path; expected {known}:PATH, or '{known}(download=true)'")
 
 
 def _find(spec: str) -> tuple[Callable[..., Stream], list[str]]:
@@ -93,7 +100,7 @@ def _find(spec: str) -> tuple[Callable[..., Stream], list[str]]:
     name, _, place = spec.partition(":")
     if name not in NAMES or not (place or spec in (name, f"{name}:")):
         return _by_path(Path(spec)), [spec]
-    if not place and name not in ("digits", "photos", "emnist", "cifar100"):
+    if not place and name not in ("digits", "photos", *DOWNLOADED):
         raise BadInput(f"{spec!r} names no path; expected {name}:PATH")
     if place and name in ("digits", "photos"):
         raise BadInput(f"{spec!r} names a path, but {name} come with the package; expected {name}")
