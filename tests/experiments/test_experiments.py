@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,3 +79,21 @@ def test_the_head_says_what_it_shows(name):
 def test_unknown():
     with pytest.raises(BadSetting, match=r"unknown experiment 'split-emist'; did you mean 'split-emnist'?"):
         find_experiment("split-emist")
+
+
+def test_table_1_says_which_rows_are_out_of_order(tmp_path):
+    found, _ = made("cloc-table", "small", tmp_path)
+    shares = {
+        "acm": 0.6,
+        "transformer(method=paper,recent=0)": 0.59,
+        "kalman": 0.3,
+        "replay-streams(hidden=[256])": 0.2,
+    }
+    kept = [replace(o, accuracy=shares[o.tags["learner"]]) for o in found.outcomes if o.tags["learner"] in shares]
+    ahead, order = find_experiment("cloc-table").claims(replace(found, outcomes=tuple(kept)))
+    assert ahead.found == "transformer 59.0%, best of the others acm 60.0%"
+    assert order.found == (
+        "2 of 6 pairs of rows are in the paper's order; replay-streams (learned) is not above acm, kalman; "
+        "kalman is not above acm; transformer is not above acm"
+    )
+    assert (ahead.holds, order.holds) == (False, False)

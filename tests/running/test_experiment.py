@@ -91,6 +91,14 @@ def test_mistakes_get_a_sentence(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("stream", "name"), [("emnist", "emnist"), ("cifar100:", "cifar100")])
+def test_missing_data_is_told_before_anything_is_made(tmp_path, stream, name):
+    says = rf"'{stream}' names no path; expected {name}:PATH, or '{name}\(download=true\)'"
+    with pytest.raises(BadInput, match=says):
+        running.run_experiment("split-emnist", ask(stream=stream), tmp_path / "out", jobs=0)
+    assert not (tmp_path / "out").exists()
+
+
 def test_list(capsys, monkeypatch):
     monkeypatch.undo()
     main(["experiment", "list"])

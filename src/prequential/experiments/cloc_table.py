@@ -65,5 +65,5 @@ def claims(found: Found) -> list[Claim]:
 def _short(learner: str) -> str:
     """The name of a row without its settings."""
     if learner in LEARNED:
-        return f"{learner.partition('(')[0]}, learned" if "(" in learner else learner
+        return f"{learner.partition('(')[0]} (learned)" if "(" in learner else learner
     return learner.partition("(")[0]
