@@ -82,7 +82,7 @@ def test_unknown():
 
 
 def test_table_1_says_which_rows_are_out_of_order(tmp_path):
-    found, _ = made("cloc-table", "small", tmp_path)
+    found, _ = made("cloc-table", "paper", tmp_path)
     shares = {
         "acm": 0.6,
         "transformer(method=paper,recent=0)": 0.59,
@@ -97,3 +97,13 @@ def test_table_1_says_which_rows_are_out_of_order(tmp_path):
         "kalman is not above acm; transformer is not above acm"
     )
     assert (ahead.holds, order.holds) == (False, False)
+
+
+def test_small_streams_are_judged_by_their_last_tenth(tmp_path):
+    found, _ = made("cloc-table", "small", tmp_path)
+    latest = found.latest()
+    scores = found.outcomes[0].scores()
+    last = scores.curve(60)
+    assert last["examples"][-1] == 60
+    assert latest[0] == last["accuracy"][-1] > scores.accuracy  # it gets better
+    assert find_experiment("cloc-table").claims(found)[0].found.startswith("over the last tenth transformer ")

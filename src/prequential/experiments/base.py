@@ -116,6 +116,11 @@ class Found:
         """The mean accuracy (or log_loss) over the first or the last ten tasks."""
         return _mean(o.summary[part][what] for o in self.outcomes)
 
+    def latest(self) -> list[float]:
+        """The accuracy of each outcome over the last tenth of its stream."""
+        scores = self.scores()
+        return [float(of.curve(max(1, of.count // 10))["accuracy"][-1]) for of in scores]
+
     def scores(self) -> list[Scores]:
         return [o.scores() for o in self.outcomes]
 

@@ -3,9 +3,10 @@
 Shows: average accuracy of every baseline and of the transformer. `prequential compare table1` is the same as a comparison, with tables in
 LaTeX and with the order of the rows checked.
 
-Settings: the baselines' own; the transformer's as in `cloc-features`. Small: the first 40,000 of `photos`.
+Settings: the baselines' own; the transformer's as in `cloc-features`. Small: the first 500,000 of `photos`, and the claims are about the
+last tenth of them: at the start, which is most of a short stream, the transformer has not found out yet what its context is for.
 
-Hardware and time: 2 cores; small 10 minutes.
+Hardware and time: 2 cores; small 30 minutes.
 
 Expected on CLOC: last label 12 %, no image 18 %, no attention 19 %, ER 20 %, ACM 26 %, Kalman 30 %, Replay Streams 38 %,
 both with a network learned online 37 %, transformer 59 %.
@@ -14,6 +15,7 @@ both with a network learned online 37 %, transformer 59 %.
 from __future__ import annotations
 
 from prequential.drawing.comparison import draw_accuracies
+from prequential.drawing.studies import draw_instantaneous
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples
 from prequential.running.table1 import LEARNED, OWN, PAPER, check_order
@@ -25,25 +27,28 @@ def trials(ask: Ask) -> list[Trial]:
     return [
         trial
         for learner in PAPER
-        for trial in over_seeds(ask, base(ask), {"learner": learner}, learner=learner, run=examples(ask, 2))
+        for trial in over_seeds(ask, base(ask), {"learner": learner}, learner=learner, run=examples(ask, 25))
     ]
 
 
 def figures(found: Found) -> dict[str, Drawn]:
     groups = {_short(name): found.where(learner=name).scores() for name in found.values("learner")}
     return {
-        "table": Drawn(draw_accuracies({found.ask.stream: groups}), "Average accuracy so far of every row of Table 1.")
+        "table": Drawn(draw_accuracies({found.ask.stream: groups}), "Average accuracy so far of every row of Table 1."),
+        "latest": Drawn(draw_instantaneous(groups), "Accuracy over the latest hundredth, and over all so far."),
     }
 
 
 def claims(found: Found) -> list[Claim]:
     spreads = {}
     for learner in found.values("learner"):
-        values = [o.accuracy for o in found.where(learner=learner).outcomes]
+        here = found.where(learner=learner)
+        values = here.latest() if found.ask.small else [o.accuracy for o in here.outcomes]
         spreads[learner] = (sum(values) / len(values), min(values), max(values))
     others = {name: spread[0] for name, spread in spreads.items() if name != OWN}
     second = max(others, key=others.__getitem__)
     own = spreads[OWN][0]
+    where = "over the last tenth " if found.ask.small else ""
     first = check_order(spreads)[0]
     behind = {
         above: [below for below in spreads if PAPER[above] > PAPER[below] and spreads[above][0] <= spreads[below][0]]
@@ -55,10 +60,10 @@ def claims(found: Found) -> list[Claim]:
     return [
         Claim(
             "The transformer is far ahead of every other row.",
-            f"transformer {own:.1%}, best of the others {_short(second)} {others[second]:.1%}",
+            f"{where}transformer {own:.1%}, best of the others {_short(second)} {others[second]:.1%}",
             own > others[second],
         ),
-        Claim("The order of the rows of Table 1.", "; ".join([first.rstrip("."), *otherwise]), not otherwise),
+        Claim("The order of the rows of Table 1.", where + "; ".join([first.rstrip("."), *otherwise]), not otherwise),
     ]
 
 
