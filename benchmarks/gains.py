@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch._inductor.config
 from measuring import Row, compared, in_turns, missing, per_round
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -75,6 +76,7 @@ def measure(quick: bool) -> list[Row]:
         read_ahead(EMNIST.changed(chunk=8, streams=8, **({"depth": 1, "window": 8} if quick else {})), rounds),
         freed_memory(quick),
         compiled(narrow, rounds, quick),
+        compiled(digits.changed(method="paper"), rounds, quick, whole=True),
     ]
     return rows
 
@@ -303,20 +305,21 @@ def one_process(keep: bool, quick: bool) -> None:
     print(json.dumps({"seconds": statistics.median(seconds), "loss": loss}))
 
 
-def compiled(work: Workload, rounds: int, quick: bool) -> Row:
-    """`torch.compile` of the blocks, which costs seconds once."""
-    name = "torch.compile of the blocks"
+def compiled(work: Workload, rounds: int, quick: bool, whole: bool = False) -> Row:
+    """`torch.compile` of the blocks, or of the whole network without Python between its operations; both cost seconds once."""
+    name = f"torch.compile of the {'whole network' if whole else 'blocks'}"
     more: dict[str, Any] = {"meaning": "turns a second with it over those without; not in use"}
     if shutil.which("g++") is None and shutil.which("clang++") is None:
         return missing(name, "no C++ compiler here", **more)
     if quick:
         return missing(name, "left out of --quick: compiling takes longer than all the rest", **more)
-    with steady():
+    with steady(), torch._inductor.config.patch(cpp_wrapper=whole):
         _, plain = work.turns()
         learner, turn = work.turns()
         assert learner.model is not None
-        for block in learner.model._blocks:
-            block.compile(dynamic=False)
+        gradients_by_autograd(learner)  # whose gradients it compiles too
+        for module in [learner.model] if whole else learner.model._blocks:
+            module.compile(dynamic=False)
         begun = time.perf_counter()
         turn()
         turn()
@@ -325,7 +328,7 @@ def compiled(work: Workload, rounds: int, quick: bool) -> Row:
     saved = statistics.median(a - b for a, b in zip(seconds["plain"], seconds["compiled"], strict=True))
     gain = statistics.median(per_round(seconds["plain"], seconds["compiled"]))
     pays = f"pays after {cost / saved:,.0f} turns" if saved > 0 and gain > 1.01 else "does not pay"
-    note = f"compiling took {cost:.0f} s, {pays}"
+    note = f"{work.name}; compiling took {cost:.0f} s, {pays}"
     return compared(name, seconds, slow="plain", fast="compiled", note=note, **more)
 
 
