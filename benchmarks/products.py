@@ -42,7 +42,9 @@ class Like:
 
     def make(self) -> Tensor:
         # numbers as large as a network's: with zeros, infinities or denormals products can take another time
-        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype).uniform_(-1, 1)
+        length = 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        numbers = torch.empty(max(length, 0), dtype=self.dtype).uniform_(-1, 1)
+        return numbers.as_strided(self.shape, self.strides)  # some may lie in one place
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
