@@ -26,7 +26,8 @@ def draw_ratios(rows: Sequence[Row]) -> Figure:
         colours = [{True: COLOURS[2], False: COLOURS[1], None: COLOURS[0]}[row.reached] for row in here]
         axes.barh(places, [row.ratio or 0.0 for row in here], height=0.62, color=colours)
         for place, row in zip(places, here, strict=True):
-            axes.text(row.ratio or 0.0, place, f" {row.say(row.ratio)}", va="center", fontsize=7.5)
+            beyond = max(row.ratio or 0.0, row.target or 0.0)  # of bar and mark
+            axes.text(beyond, place, f" {row.say(row.ratio)}", va="center", fontsize=7.5)
             if row.target is not None:
                 axes.plot([row.target] * 2, [place - 0.42, place + 0.42], color=INK, linewidth=1.6)
         axes.set_yticks(places, [row.name for row in here])
