@@ -14,6 +14,8 @@ both with a network learned online 37 %, transformer 59 %.
 
 from __future__ import annotations
 
+import numpy as np
+
 from prequential.drawing.comparison import draw_accuracies
 from prequential.drawing.studies import draw_instantaneous
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
@@ -33,9 +35,14 @@ def trials(ask: Ask) -> list[Trial]:
 
 def figures(found: Found) -> dict[str, Drawn]:
     groups = {_short(name): found.where(learner=name).scores() for name in found.values("learner")}
+    ranked = sorted(groups, key=lambda name: -float(np.mean([scores.accuracy for scores in groups[name]])))
+    best = {name: groups[name] for name in ranked[:5]}
     return {
         "table": Drawn(draw_accuracies({found.ask.stream: groups}), "Average accuracy so far of every row of Table 1."),
-        "latest": Drawn(draw_instantaneous(groups), "Accuracy over the latest hundredth, and over all so far."),
+        "latest": Drawn(
+            draw_instantaneous(best, max(1, groups[ranked[0]][0].count // 20)),
+            "Accuracy over the latest twentieth, and over all so far, of the best rows.",
+        ),
     }
 
 
@@ -59,7 +66,7 @@ def claims(found: Found) -> list[Claim]:
     ]
     return [
         Claim(
-            "The transformer is far ahead of every other row.",
+            "The transformer is ahead of every other row (on CLOC by 21 points).",
             f"{where}transformer {own:.1%}, best of the others {_short(second)} {others[second]:.1%}",
             own > others[second],
         ),
