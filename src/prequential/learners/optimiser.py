@@ -81,7 +81,7 @@ class Optimiser:
             parameter.grad = None
 
     def _to_parts(self) -> list[_Part] | None:
-        """What AdamW looks up anew in each of its steps, which takes a twentieth of the time of a small network."""
+        """What AdamW looks up anew in each of its steps; with small networks that shows."""
         groups, state = self._adamw.param_groups, self._adamw.state
         if self._settings.graphs or not all(state.get(parameter) for parameter in self._parameters):
             return None

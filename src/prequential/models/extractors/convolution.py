@@ -17,7 +17,8 @@ class Conv3x3(nn.Conv2d):
 
     On a CPU the library's gradient of the weights runs at half the rate of the convolution itself where images are
     small and channels many, as in the late layers here. There it is taken as the product of the gradient with every
-    pixel's neighbourhood, which runs at the full rate (`python benchmarks/run.py gains`).
+    pixel's neighbourhood, a product at the full rate. It gains most in the VGG, little in the ConvNet
+    (`python benchmarks/run.py gains`).
 
     Examples
     --------
