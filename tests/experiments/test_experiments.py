@@ -107,3 +107,37 @@ def test_small_streams_are_judged_by_their_last_tenth(tmp_path):
     assert last["examples"][-1] == 60
     assert latest[0] == last["accuracy"][-1] > scores.accuracy  # it gets better
     assert find_experiment("cloc-table").claims(found)[0].found.startswith("over the last tenth transformer ")
+
+
+class Changes(Outcome):
+    """An outcome that is right for a tenth of the examples, and after a place for nine tenths."""
+
+    def scores(self) -> Scores:
+        place = self.summary["place"]
+        scores = Scores(10)
+        correct = np.where(np.arange(1000) < place, np.arange(1000) % 10 == 0, np.arange(1000) % 10 != 0)
+        zeros = np.zeros(1000, np.int64)
+        scores.update(0, Charges(np.where(correct, 0.2, 2.0), zeros, correct, np.full(1000, 0.5)))
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("two", "pi", "holds"),
+    [
+        ((300, 400, 700), (300, 310, 320), True),
+        ((300, 310, 320), (300, 400, 700), False),
+        ((300, 400, 1000), (300, 310, 320), None),  # one has not changed
+    ],
+)
+def test_phases_are_where_the_accuracy_rises(two, pi, holds, tmp_path):
+    outcomes = [
+        Changes({"model": model, "seed": seed}, 0.5, 1.0, 1.0, 1.0, None, {"place": place}, tmp_path)
+        for model, places in (("two-token", two), ("pi", pi))
+        for seed, place in enumerate(places)
+    ]
+    found = Found(tuple(outcomes), Ask(scale="small", seeds=3, stream="photos"))
+    claim = find_experiment("cloc-two-token").claims(found)[0]
+    assert claim.holds is holds
+    if holds is not None:
+        at = [int(place) for place in re.findall(r"\d+", claim.found.partition("halfway at ")[2].partition(", pi")[0])]
+        assert at == pytest.approx([place + 50 for place in two], abs=15)  # half of the tenth that is averaged over

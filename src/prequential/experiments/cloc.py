@@ -28,6 +28,14 @@ def examples(ask: Ask, share: float = 1.0) -> dict[str, int]:
     return {"examples": int(SMALL_EXAMPLES * share)} if ask.small else {}
 
 
+def judged(found: Found) -> list[float]:
+    """What claims are about: the accuracy of each run, over its last tenth where the stream is short.
+
+    The start is most of a short stream, and there the transformer has not found out yet what its context is for.
+    """
+    return found.latest() if found.ask.small else [o.accuracy for o in found.outcomes]
+
+
 def rates(ask: Ask) -> tuple[float, ...]:
     """The learning rates alpha_0 that are swept; the paper sweeps seven."""
     return RATES if ask.small else PAPER_RATES

@@ -19,7 +19,7 @@ import numpy as np
 from prequential.drawing.comparison import draw_accuracies
 from prequential.drawing.studies import draw_instantaneous
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base, examples
+from prequential.experiments.cloc import STREAM, base, examples, judged
 from prequential.running.table1 import LEARNED, OWN, PAPER, check_order, misplaced
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
@@ -49,8 +49,7 @@ def figures(found: Found) -> dict[str, Drawn]:
 def claims(found: Found) -> list[Claim]:
     spreads = {}
     for learner in found.values("learner"):
-        here = found.where(learner=learner)
-        values = here.latest() if found.ask.small else [o.accuracy for o in here.outcomes]
+        values = judged(found.where(learner=learner))
         spreads[learner] = (sum(values) / len(values), min(values), max(values))
     others = {name: spread[0] for name, spread in spreads.items() if name != OWN}
     second = max(others, key=others.__getitem__)
