@@ -43,7 +43,8 @@ def figures(found: Found) -> dict[str, Drawn]:
     window = max(1, groups["transformer"][0].count // 20)
     return {
         "curves": Drawn(
-            draw_accuracies({found.ask.stream: groups}), "Average accuracy so far; each ablation loses most of it."
+            draw_accuracies({found.ask.stream: groups}),
+            "Average accuracy so far: with all, without images, without context, and of two that know labels alone.",
         ),
         "latest": Drawn(
             draw_instantaneous({name: of for name, of in groups.items() if not name.startswith("oracle")}, window),
