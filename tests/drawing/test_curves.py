@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from prequential.drawing import draw_calibration, draw_run, draw_tasks, save
-from prequential.drawing.curves import _groups, _points
+from prequential.drawing.curves import groups_of_tasks, points_within_task
 from prequential.drawing.style import label_ends
 from prequential.errors import BadInput, BadSetting
 from prequential.learners.base import Charges
@@ -95,18 +95,18 @@ def test_the_reliability_diagram_holds_the_scores():
 
 
 def test_groups_of_tasks():
-    assert _groups(100) == (10, [0, 45, 90])
-    assert _groups(2000) == (200, [0, 900, 1800])
-    assert _groups(6) == (2, [0, 2, 4])
-    assert _groups(2) == (1, [0, 1])
-    assert _groups(1) == (1, [0])
+    assert groups_of_tasks(100) == (10, [0, 45, 90])
+    assert groups_of_tasks(2000) == (200, [0, 900, 1800])
+    assert groups_of_tasks(6) == (2, [0, 2, 4])
+    assert groups_of_tasks(2) == (1, [0, 1])
+    assert groups_of_tasks(1) == (1, [0])
 
 
 def test_points_of_few_examples_are_joined():
     counts = np.array([10, 10, 10, 10, 60, 50, 10])
     right = np.array([1, 2, 3, 4, 30, 40, 9])
     table = {"first": np.arange(1, 8), "last": np.arange(1, 8), "count": counts, "accuracy": right / counts}
-    position, accuracy = _points(table)
+    position, accuracy = points_within_task(table)
     np.testing.assert_allclose(accuracy, [10 / 40, 30 / 60, 49 / 60])
     np.testing.assert_allclose(position, [2, 5, np.sqrt(6 * 7)])
 

@@ -184,14 +184,14 @@ def within_task_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     alone = len(scores_by_name) == 1
     ends, highest, longest = [], 0.0, 1
     chance = 1 / max(scores.classes for scores in scores_by_name.values())
-    size, groups = _groups(min(scores.task_count for scores in scores_by_name.values()))
+    size, groups = groups_of_tasks(min(scores.task_count for scores in scores_by_name.values()))
     for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
         for i, start in enumerate(groups):
             late = i == len(groups) - 1
             if i and not late and not alone:
                 continue
             table = scores.within_task(start, start + size - 1)
-            position, accuracy = _points(table)
+            position, accuracy = points_within_task(table)
             shade = _light(colour, 1 if late or not alone else 0.35 + 0.3 * i)
             dashes = "-" if late or alone else (0, (3, 2))
             label = ("first", "middle", "last")[-1 if late else i] + (f" {size} tasks" if size > 1 else " task")
@@ -215,13 +215,13 @@ def within_task_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     label_ends(axes, [*([] if alone else ends), (chance, "chance", GREY)])
 
 
-def _groups(tasks: int) -> tuple[int, list[int]]:
+def groups_of_tasks(tasks: int) -> tuple[int, list[int]]:
     """How many tasks to average, ten or a tenth of them, and where the first, the middle and the last group starts."""
     size = min(max(FEW_TASKS, tasks // 10), max(1, tasks // 3))
     return size, sorted({0, (tasks - size) // 2, tasks - size})
 
 
-def _points(table: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def points_within_task(table: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Positions and accuracies with neighbouring bins joined until each point stands for enough examples."""
     filled = np.concatenate([[0], np.cumsum(table["count"])])
     starts = [0]

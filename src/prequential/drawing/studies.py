@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from prequential.drawing.curves import groups_of_tasks, points_within_task
 from prequential.drawing.style import COLOURS, GREY, colours, percent, short, styled
 from prequential.scoring.scores import Scores
 
@@ -92,24 +91,17 @@ def draw_task_curves(groups: dict[str, list[Scores]]) -> Figure:
 
 
 @styled
-def draw_within_tasks(
-    groups: dict[str, list[Scores]], parts: Sequence[tuple[str, float, float]] | None = None
-) -> Figure:
+def draw_within_tasks(groups: dict[str, list[Scores]]) -> Figure:
     """Accuracy by the position in the task for early, middle and late tasks, averaged over the seeds: a panel for each name."""
-    parts = parts or (("first tenth", 0, 0.1), ("middle tenth", 0.45, 0.55), ("last tenth", 0.9, 1))
     figure = Figure(figsize=(3.6 * max(len(groups), 1.4), 3.0), layout=ConstrainedLayoutEngine())
     panels = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
     for axes, (name, some) in zip(panels, groups.items(), strict=True):
-        for colour, (part, low, high) in zip(COLOURS, parts, strict=False):
-            curves = []
-            for scores in some:
-                tasks = scores.task_count
-                first = min(int(low * tasks), tasks - 1)
-                curves.append(scores.within_task(first, max(first, round(high * tasks) - 1)))
-            x = (curves[0]["first"] + curves[0]["last"]) / 2
-            axes.plot(
-                x, np.mean([curve["accuracy"] for curve in curves], axis=0), color=colour, label=f"{part} of the tasks"
-            )
+        size, starts = groups_of_tasks(min(scores.task_count for scores in some))
+        names = ("first", "middle", "last")[-len(starts) :]
+        for colour, part, start in zip(COLOURS, names, starts, strict=False):
+            tables = [scores.within_task(start, start + size - 1) for scores in some]
+            mean = {key: np.mean([table[key] for table in tables], axis=0) for key in tables[0]}
+            axes.plot(*points_within_task(mean), color=colour, label=f"{part} {size} task{'s' if size > 1 else ''}")
         axes.set_xscale("log")
         axes.set_xlabel("example within the task")
         axes.set_title(name)

@@ -36,7 +36,7 @@ def figures(found: Found) -> dict[str, Drawn]:
         "tasks": Drawn(draw_task_curves(groups), "Accuracy and log-loss of each task."),
         "within": Drawn(
             draw_within_tasks(groups),
-            "Accuracy by the position in the task: late tasks need few examples, early ones do not get far.",
+            "Accuracy by the position in the task, in early, middle and late tasks.",
         ),
     }
 

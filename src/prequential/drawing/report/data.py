@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from prequential.drawing.curves import _groups, _points
+from prequential.drawing.curves import groups_of_tasks, points_within_task
 from prequential.drawing.report.reading import RunReader
 from prequential.scoring.scores import Scores
 
@@ -189,12 +189,12 @@ def _calibration(scores: Scores) -> dict[str, list[Any]]:
 
 def _inside_tasks(scores: Scores, rows: int) -> dict[str, Any]:
     """Accuracy and loss by task, by position in early, middle and late tasks, and by both."""
-    size, starts = _groups(scores.task_count)
+    size, starts = groups_of_tasks(scores.task_count)
     few = []
     for i, start in enumerate(starts):
         table = scores.within_task(start, start + size - 1)
-        position, accuracy = _points(table)
-        loss = _points({**table, "accuracy": table["log_loss"]})[1]
+        position, accuracy = points_within_task(table)
+        loss = points_within_task({**table, "accuracy": table["log_loss"]})[1]
         when = "last" if i == len(starts) - 1 else ("first", "middle")[i]
         few.append(
             {
