@@ -65,9 +65,8 @@ def test_products_are_those_of_the_work_and_nothing_else(load: Callable[[str], A
     assert found.macs() == 2 * 11 * 5 * 7 + 2 * 2 * 6 * 6 * 4 * 3 * 9
     again = products.Products.of(found.runner())
     assert again.macs() == found.macs()
-    shared = products.Like.of(
-        torch.zeros(1).expand(3, 4)
-    ).make()  # as the library itself passes on where it needs a shape
+    # as the library itself passes on where it needs a shape
+    shared = products.Like.of(torch.zeros(1).expand(3, 4)).make()
     assert shared.shape == (3, 4)
     assert shared.stride() == (0, 0)
 

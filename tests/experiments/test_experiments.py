@@ -109,6 +109,15 @@ def test_small_streams_are_judged_by_their_last_tenth(tmp_path):
     assert find_experiment("cloc-table").claims(found)[0].found.startswith("over the last tenth transformer ")
 
 
+@pytest.mark.parametrize("name", ["cloc-table", "cloc-features", "cloc-window"])
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_where_they_are_judged_by_it_the_average_is_given_too(name, scale, tmp_path):
+    found, _ = made(name, scale, tmp_path)
+    for claim in find_experiment(name).claims(found):
+        assert claim.found.startswith("over the last tenth ") == (scale == "small")
+        assert ("; over all of it " in claim.found) == (scale == "small")
+
+
 class Changes(Outcome):
     """An outcome that is right for a tenth of the examples, and after a place for nine tenths."""
 

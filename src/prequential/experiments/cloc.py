@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from prequential.drawing.studies import draw_lines
+import numpy as np
+
+from prequential.drawing.studies import draw_instantaneous, draw_lines
 from prequential.experiments.base import PAPER, Ask, Drawn, Found, Trial, over_seeds
+from prequential.scoring.scores import Scores
 from prequential.settings import Settings
 
 STREAM = "photos"
@@ -28,12 +31,25 @@ def examples(ask: Ask, share: float = 1.0) -> dict[str, int]:
     return {"examples": int(SMALL_EXAMPLES * share)} if ask.small else {}
 
 
-def judged(found: Found) -> list[float]:
-    """What claims are about: the accuracy of each run, over its last tenth where the stream is short.
+def judged(found: Found) -> float:
+    """What claims are about: mean accuracy, over the last tenth where the stream is short.
 
     The start is most of a short stream, and there the transformer has not found out yet what its context is for.
     """
-    return found.latest() if found.ask.small else [o.accuracy for o in found.outcomes]
+    return float(np.mean(found.latest())) if found.ask.small else found.mean()
+
+
+def say_judged(said: str, on_average: str, ask: Ask) -> str:
+    """What claims say: the accuracies that they are about, and beside them those over the whole stream."""
+    return f"over the last tenth {said}; over all of it {on_average}" if ask.small else said
+
+
+def figure_of_latest(groups: dict[str, list[Scores]]) -> Drawn:
+    """How each of them does late in the stream, where its start no longer counts."""
+    shortest = min(scores.count for some in groups.values() for scores in some)
+    return Drawn(
+        draw_instantaneous(groups, max(1, shortest // 20)), "Accuracy over the latest twentieth, and over all so far."
+    )
 
 
 def rates(ask: Ask) -> tuple[float, ...]:

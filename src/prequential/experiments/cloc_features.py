@@ -1,7 +1,7 @@
 """CLOC on given features: the transformer against itself without images, without context, and an oracle of labels.
 
-Shows: accuracy over the stream, and of the latest examples, of the pi-transformer, of no-image (labels alone), no-attention (C = 0: the image alone), and of
-the oracle that is right where the label is among the last 100.
+Shows: accuracy over the stream, and of the latest examples, of the pi-transformer, of no-image (labels alone), no-attention (C = 0: the
+image alone), and of the oracle that is right where the label is among the last 100.
 
 Settings (paper): 4 blocks, D 1024, C 512, S 256, 8 streams, step size 0.03/D, ResNet-50 features. Small: the first 500,000 of `photos`,
 2 blocks, D 128, C 256, S 64, 4 streams, step size 0.18/D, and the claims are about the last tenth of them.
@@ -13,12 +13,9 @@ Expected on CLOC: 59 % against 18 % without images and 19 % without context.
 
 from __future__ import annotations
 
-import numpy as np
-
 from prequential.drawing.comparison import draw_accuracies
-from prequential.drawing.studies import draw_instantaneous
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base, examples, judged
+from prequential.experiments.cloc import STREAM, base, examples, figure_of_latest, judged, say_judged
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 LEARNERS = {
@@ -40,33 +37,23 @@ def trials(ask: Ask) -> list[Trial]:
 
 def figures(found: Found) -> dict[str, Drawn]:
     groups = {name: found.where(learner=name).scores() for name in found.values("learner")}
-    window = max(1, groups["transformer"][0].count // 20)
     return {
         "curves": Drawn(
             draw_accuracies({found.ask.stream: groups}),
             "Average accuracy so far: with all, without images, without context, and of two that know labels alone.",
         ),
-        "latest": Drawn(
-            draw_instantaneous({name: of for name, of in groups.items() if not name.startswith("oracle")}, window),
-            "Accuracy over the latest twentieth, and over all so far.",
-        ),
+        "latest": figure_of_latest({name: of for name, of in groups.items() if not name.startswith("oracle")}),
     }
 
 
 def claims(found: Found) -> list[Claim]:
-    own, image, context = (
-        float(np.mean(judged(found.where(learner=name)))) for name in ("transformer", "no image", "no attention")
-    )
-    where = "over the last tenth " if found.ask.small else ""
+    own, context, image = (found.where(learner=name) for name in ("transformer", "no attention", "no image"))
+
+    def say(other: Found, without: str) -> str:
+        said = f"{judged(own):.1%} with, {judged(other):.1%} without {without}"
+        return say_judged(said, f"{own.mean():.1%} and {other.mean():.1%}", found.ask)
+
     return [
-        Claim(
-            "Without context (C = 0) it collapses.",
-            f"{where}{own:.1%} with, {context:.1%} without context",
-            context < own / 2,
-        ),
-        Claim(
-            "The labels alone are not enough.",
-            f"{where}{own:.1%} with, {image:.1%} without images",
-            image < own / 2,
-        ),
+        Claim("Without context (C = 0) it collapses.", say(context, "context"), judged(context) < judged(own) / 2),
+        Claim("The labels alone are not enough.", say(image, "images"), judged(image) < judged(own) / 2),
     ]

@@ -17,9 +17,8 @@ from __future__ import annotations
 import numpy as np
 
 from prequential.drawing.comparison import draw_accuracies
-from prequential.drawing.studies import draw_instantaneous
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base, examples, judged
+from prequential.experiments.cloc import STREAM, base, examples, figure_of_latest, judged, say_judged
 from prequential.running.table1 import LEARNED, OWN, PAPER, check_order, misplaced
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
@@ -36,42 +35,38 @@ def trials(ask: Ask) -> list[Trial]:
 def figures(found: Found) -> dict[str, Drawn]:
     groups = {_short(name): found.where(learner=name).scores() for name in found.values("learner")}
     ranked = sorted(groups, key=lambda name: -float(np.mean([scores.accuracy for scores in groups[name]])))
-    best = {name: groups[name] for name in ranked[:5]}
     return {
         "table": Drawn(draw_accuracies({found.ask.stream: groups}), "Average accuracy so far of every row of Table 1."),
-        "latest": Drawn(
-            draw_instantaneous(best, max(1, groups[ranked[0]][0].count // 20)),
-            "Accuracy over the latest twentieth, and over all so far, of the best rows.",
-        ),
+        "latest": figure_of_latest({name: groups[name] for name in ranked[:5]}),
     }
 
 
 def claims(found: Found) -> list[Claim]:
-    spreads = {}
-    for learner in found.values("learner"):
-        values = judged(found.where(learner=learner))
-        spreads[learner] = (sum(values) / len(values), min(values), max(values))
-    others = {name: spread[0] for name, spread in spreads.items() if name != OWN}
-    second = max(others, key=others.__getitem__)
-    own = spreads[OWN][0]
-    where, on_average = "", ""
-    if found.ask.small:
-        where = "over the last tenth "
-        on_average = "; over all of it " + " and ".join(
-            f"{found.where(learner=name).mean():.1%}" for name in (OWN, second)
-        )
-    first = check_order(spreads)[0]
-    wrong = misplaced({name: spread[0] for name, spread in spreads.items()})
-    behind = {above: [_short(below) for below in spreads if (above, below) in wrong] for above in spreads}
+    rows = {learner: found.where(learner=learner) for learner in found.values("learner")}
+    means = {learner: judged(of) for learner, of in rows.items()}
+    second = max((learner for learner in means if learner != OWN), key=means.__getitem__)
+    wrong = misplaced(means)
+    behind = {above: [_short(below) for below in means if (above, below) in wrong] for above in means}
     otherwise = [f"{_short(above)} is not above {', '.join(below)}" for above, below in behind.items() if below]
+    ahead = f"transformer {means[OWN]:.1%}, best of the others {_short(second)} {means[second]:.1%}"
+    order = "; ".join([_pairs_in_order(means), *otherwise])
+    on_average = {learner: of.mean() for learner, of in rows.items()}
     return [
         Claim(
             "The transformer is ahead of every other row (on CLOC by 21 points).",
-            f"{where}transformer {own:.1%}, best of the others {_short(second)} {others[second]:.1%}{on_average}",
-            own > others[second],
+            say_judged(ahead, f"{on_average[OWN]:.1%} and {on_average[second]:.1%}", found.ask),
+            means[OWN] > means[second],
         ),
-        Claim("The order of the rows of Table 1.", where + "; ".join([first.rstrip("."), *otherwise]), not otherwise),
+        Claim(
+            "The order of the rows of Table 1.",
+            say_judged(order, _pairs_in_order(on_average), found.ask),
+            not otherwise,
+        ),
     ]
+
+
+def _pairs_in_order(means: dict[str, float]) -> str:
+    return check_order({learner: (mean, mean, mean) for learner, mean in means.items()})[0].rstrip(".")
 
 
 def _short(learner: str) -> str:

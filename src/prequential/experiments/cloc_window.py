@@ -12,12 +12,19 @@ Expected: a longer window helps up to about 512.
 
 from __future__ import annotations
 
-import numpy as np
-
 from prequential.drawing.comparison import draw_accuracies
-from prequential.drawing.studies import draw_instantaneous
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base, examples, figures_of_sweep, judged, say_best, swept
+from prequential.experiments.cloc import (
+    STREAM,
+    base,
+    examples,
+    figure_of_latest,
+    figures_of_sweep,
+    judged,
+    say_best,
+    say_judged,
+    swept,
+)
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
@@ -45,26 +52,24 @@ def figures(found: Found) -> dict[str, Drawn]:
         f"C = {window}": found.where(window=window, rate=rate).scores()
         for window, (rate, _) in found.best("window", "rate").items()
     }
-    window = max(1, min(scores.count for some in groups.values() for scores in some) // 20)
     return {
         "curves": Drawn(
             draw_accuracies({found.ask.stream: groups}), "Average accuracy so far, a line for each window."
         ),
-        "latest": Drawn(draw_instantaneous(groups, window), "Accuracy over the latest twentieth, and over all so far."),
+        "latest": figure_of_latest(groups),
         **drawn,
     }
 
 
 def claims(found: Found) -> list[Claim]:
-    says = "A window up to 512 helps."
     best = found.best("window", "rate")
-    means = {
-        window: float(np.mean(judged(found.where(window=window, rate=best[window][0])))) for window in sorted(best)
-    }
+    means = {window: judged(found.where(window=window, rate=best[window][0])) for window in sorted(best)}
     upto = [mean for window, mean in means.items() if window <= 512]
-    if not found.ask.small:
-        return [Claim(says, say_best(found, "window"), upto == sorted(upto))]
     latest = ", ".join(f"{window}: {mean:.1%}" for window, mean in means.items())
     return [
-        Claim(says, f"over the last tenth {latest}; over all of it {say_best(found, 'window')}", upto == sorted(upto))
+        Claim(
+            "A window up to 512 helps.",
+            say_judged(latest, say_best(found, "window"), found.ask),
+            upto == sorted(upto),
+        )
     ]
