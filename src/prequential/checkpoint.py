@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,30 +14,10 @@ from typing import Any
 import numpy as np
 
 from prequential.errors import BadCheckpoint
+from prequential.files import write_atomically
 
 FORMAT = "prequential-checkpoint-1"
 Refuse = Callable[[dict[str, Any]], str | None]
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file so that at every moment either the old content or the new one is there, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes renames inside a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:

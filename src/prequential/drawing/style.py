@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import BadSetting
+from prequential.files import write_atomically
 
 INK = "#222222"
 GREY = "#767676"

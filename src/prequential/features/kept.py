@@ -19,9 +19,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from prequential.checkpoint import sync_directory
 from prequential.errors import BadInput
 from prequential.features.records import Records, plain
+from prequential.files import sync_directory
 
 ROWS = 1 << 18  # handled at once
 

@@ -10,8 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from prequential.checkpoint import CheckpointFolder, write_atomically
+from prequential.checkpoint import CheckpointFolder
 from prequential.errors import BadInput, BadSetting
+from prequential.files import write_atomically
 from prequential.learners.base import OnlineLearner, check_missing
 from prequential.learners.behind import TrainerBehind
 from prequential.learners.device import find_device

@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import PrequentialError
+from prequential.files import write_atomically
 
 TELL_SECONDS = 1.0  # how often progress is written
 WAIT_SECONDS = 60.0  # for a process of a killed comparison that is still saving

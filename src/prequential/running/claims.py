@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput
 from prequential.experiments import NAMES
+from prequential.files import write_atomically
 from prequential.running.experiment import claims_table, read_results
 
 

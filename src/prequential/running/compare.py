@@ -14,8 +14,8 @@ from typing import Any
 import tomli_w
 from rich.console import Console
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput, BadSetting, MissingExtra
+from prequential.files import write_atomically
 from prequential.learners.named import is_transformer, make_learner
 from prequential.running.pool import Cell, cores, run_cells
 from prequential.running.run import _Lock

@@ -12,11 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from prequential.checkpoint import write_atomically
 from prequential.drawing.style import save
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Outcome, Trial
+from prequential.files import write_atomically
 from prequential.learners.device import find_device, slow_precision
 from prequential.running.pool import Cell, cores, run_cells
 from prequential.running.run import _Lock

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from prequential.checkpoint import write_atomically
+from prequential.files import write_atomically
 from prequential.running.cell import read_progress, run_cell
 
 if TYPE_CHECKING:

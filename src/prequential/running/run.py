@@ -20,9 +20,10 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from prequential.checkpoint import CheckpointFolder, write_atomically
+from prequential.checkpoint import CheckpointFolder
 from prequential.drawing.curves import draw_run
 from prequential.errors import BadCheckpoint, BadInput
+from prequential.files import write_atomically
 from prequential.learners.base import Charges
 from prequential.learners.named import make_learner
 from prequential.learners.ranks import here

@@ -14,8 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput, BadSetting
+from prequential.files import write_atomically
 from prequential.running.cell import run_cell
 from prequential.running.pool import Cell, cores, settle, start_cell, terminated_like_interrupted
 from prequential.running.settings import write_settings

@@ -8,8 +8,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from prequential.checkpoint import write_atomically
 from prequential.drawing.pareto import Group, draw_fronts, draw_history, draw_settings, front_of
+from prequential.files import write_atomically
 from prequential.running.sweep_plan import OBJECTIVES, Range, SweepPlan, say_value
 from prequential.running.sweep_study import Row
 from prequential.running.tables import duration

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import BadCheckpoint, BadInput
+from prequential.files import write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa

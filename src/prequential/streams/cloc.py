@@ -27,8 +27,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput, BadSetting
+from prequential.files import write_atomically
 from prequential.streams.cloc_metadata import (
     COLUMNS,
     convert_metadata,

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput
+from prequential.files import write_atomically
 from prequential.streams.cache import cache_folder
 from prequential.streams.cloc_lines import FIELDS, MOST_CLASSES, check_first_line, what_is_wrong
 

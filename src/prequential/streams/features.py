@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from prequential.checkpoint import sync_directory, write_atomically
 from prequential.errors import BadInput, BadSetting
+from prequential.files import sync_directory, write_atomically
 from prequential.labels import decode, encode
 from prequential.streams.feature_files import (
     FORMAT,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prequential.checkpoint import write_atomically
 from prequential.errors import BadInput
+from prequential.files import write_atomically
 from prequential.labels import Labels, decode, encode
 from prequential.streams.stream import Chunk, Stream
 

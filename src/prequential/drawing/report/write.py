@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from prequential.checkpoint import write_atomically
 from prequential.drawing.report.data import page_data
 from prequential.drawing.report.page import make_page
 from prequential.drawing.report.reading import RunReader, find_runs
 from prequential.errors import BadInput
+from prequential.files import write_atomically
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunReader]:
