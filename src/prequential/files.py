@@ -10,6 +10,8 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -61,12 +63,27 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
-def remove_temporaries(directory: Path) -> None:
-    """Deletes what killed processes have left in a directory; only its one writer may call it."""
+def remove_temporaries(directory: Path, *, shared: bool = False) -> None:
+    """Deletes what killed processes have left in a directory.
+
+    Only its one writer may call it; in a directory shared by several, files of processes that are alive are left.
+    """
     if directory.is_dir():
         for path in directory.iterdir():
-            if is_temporary(path) and not path.is_dir():
+            if is_temporary(path) and not path.is_dir() and not (shared and _alive(path.name.split(".")[-2])):
                 path.unlink(missing_ok=True)
+
+
+def _alive(process: str) -> bool:
+    if not process.isdecimal() or int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def make_directory(path: Path) -> None:
@@ -79,6 +96,22 @@ def make_directory(path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory)
         sync_directory(directory.parent)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A handle on a file in a directory of ours: a symbolic link, a folder or a device in its place is refused."""
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BadInput(f"{path} is a symbolic link to {os.readlink(path)}, expected a file") from None
+        if error.errno == errno.EISDIR:
+            raise BadInput(f"{path} is a folder, expected a file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BadInput(f"{path} is not a regular file, expected one")
+    return handle
 
 
 def write_all(handle: int, data: bytes, offset: int | None = None) -> None:
@@ -112,6 +145,21 @@ def refuse_links(root: Path, *paths: Path) -> None:
                 )
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Waits for an exclusive lock on a file that is there for nothing else; freed also when the process is killed."""
+    handle = open_own(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+class LockHeld(BadInput):
+    """Somebody else works in the directory."""
+
+
 class DirectoryLock:
     """One writer at a time in a directory: an exclusive lock on `.lock`, freed when its process ends, however it ends.
 
@@ -122,7 +170,7 @@ class DirectoryLock:
     >>> with DirectoryLock(folder):
     ...     DirectoryLock(folder).take()  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    prequential.errors.BadInput: another process or learner is working in ...
+    prequential.files.LockHeld: another process or learner is working in ...
     """
 
     def __init__(self, directory: Path) -> None:
@@ -137,19 +185,24 @@ class DirectoryLock:
         """Takes the lock, or says that somebody else has it."""
         if self._handle is not None:
             return
-        path = self.directory / ".lock"
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise BadInput(f"{path} is a symbolic link, expected a file") from None
-            raise
+        handle = open_own(self.directory / ".lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(handle)
-            raise BadInput(f"another process or learner is working in {self.directory}") from None
+            raise LockHeld(f"another process or learner is working in {self.directory}") from None
         self._handle = handle
+
+    def wait(self, seconds: float) -> None:
+        """Takes the lock as soon as it is free, or says after so many seconds that somebody else has it."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return self.take()
+            except LockHeld:
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(0.1)
 
     def free(self) -> None:
         """Frees the lock, if it is held."""

@@ -101,7 +101,7 @@ class TestDirectory:
     def test_two_processes_do_not_share_one(self, tmp_path):
         run = new(tmp_path / "run")
         other = Run(tmp_path / "run")
-        with pytest.raises(BadInput, match="another process is working in"):
+        with pytest.raises(BadInput, match="another process or learner is working in"):
             run.go(lambda _: other.go())
 
     def test_resuming_one_that_is_alive_touches_nothing(self, tmp_path):
@@ -110,7 +110,7 @@ class TestDirectory:
 
         def try_to_resume(run):
             if run.position == 1500:
-                with pytest.raises(BadInput, match="another process is working in"):
+                with pytest.raises(BadInput, match="another process or learner is working in"):
                     Run(tmp_path / "run").restore()
                 tried.append(sorted(path.name for path in (tmp_path / "run" / "records").iterdir()))
 

@@ -47,6 +47,16 @@ chunk = 10
 rate = [0.01, 0.1]
 streams = [1, 2]
 """
+QUICK = """
+[sweep]
+method = "grid"
+[run]
+tasks = 2
+task_length = 20
+learner = "majority"
+[vary]
+"majority.window" = [5, 10]
+"""
 # a worker in a process of its own, without pictures
 WORKER = """
 import prequential.running.run, prequential.running.sweep as sweeping
@@ -392,3 +402,75 @@ class TestFile:
         assert run == RunSettings(tasks=2, task_length=20, threads=1, images=Path("pictures"))
         assert learner == for_digits().changed(width=16, depth=1, window=16, chunk=10, rate=0.1, seed=7)
         assert plan.vary["heads"].values == (None, 2)
+
+
+class TestEarlyKills:
+    """A sweep that was killed while it began is gone on with by the same command."""
+
+    @pytest.mark.parametrize(
+        "left", [[], ["study.db.lock"], ["study.db.lock", ".sweep.toml.9.tmp", "study.db-journal"]]
+    )
+    def test_what_it_left_is_no_obstacle(self, tmp_path, left):
+        out = tmp_path / "sweep"
+        out.mkdir()
+        for name in left:
+            (out / name).write_bytes(b"")
+        found = sweep(written(tmp_path, QUICK), out=out, jobs=0)
+        assert found is not None
+        assert [row.state for row in found[1]] == ["done"] * len(found[1])
+        assert len(found[1]) == 2
+
+    def test_killed_at_any_file_operation_it_goes_on(self, tmp_path):
+        """Each go is ended, like by kill -9, at a later moment than the one before, until one ends by itself."""
+        file, moment, ended = written(tmp_path, QUICK), 0, []
+        while not ended or ended[-1] == 9:
+            moment += 7
+            context = PROCESSES.Process(target=killed_after, args=(moment, file, tmp_path / "out"))
+            context.start()
+            context.join()
+            ended.append(context.exitcode)
+            assert ended[-1] in (0, 9)
+            assert moment < 700
+        assert len(ended) > 3
+        rows = json.loads((tmp_path / "out" / "trials.json").read_text())["rows"]
+        assert [row["state"] for row in rows] == ["done", "done"]
+
+    def test_a_worker_in_the_database_is_never_a_path_elsewhere(self, tmp_path):
+        trials = Trials(read_sweep(written(tmp_path, QUICK)), tmp_path / "out")
+        (tmp_path / "precious").write_text("kept")
+        number, _ = trials.claim() or (-1, {})
+        trials._storage.set_trial_user_attr(trials._trial(number)._trial_id, "owner", "../../precious")
+        trials._mine.clear()
+        trials.take_up()
+        assert (tmp_path / "precious").read_text() == "kept"
+        assert [row.state for row in trials.rows()] == ["waiting", "waiting"]
+        trials.close()
+
+
+def killed_after(moment: int, file: Path, out: Path) -> None:
+    """Runs a sweep in this process and ends it before its n-th change of a file."""
+    import os
+
+    import prequential.running.run
+    import prequential.running.sweep as sweeping
+
+    count = 0
+
+    def counted(name: str) -> None:
+        original = getattr(os, name)
+
+        def act(*arguments: Any, **named: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count >= moment:
+                os._exit(9)
+            return original(*arguments, **named)
+
+        setattr(os, name, act)
+
+    for name in ("open", "replace", "mkdir", "unlink", "fsync"):
+        counted(name)
+    prequential.running.run.draw_run = lambda *_, **__: None  # type: ignore[assignment]
+    sweeping.write_results.__globals__["draw_settings"] = lambda *_, **__: None
+    sweeping.write_results.__globals__["draw_history"] = lambda *_, **__: None
+    sweeping.sweep(file, out=out, jobs=0)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from prequential.errors import PrequentialError
-from prequential.files import write_atomically
+from prequential.files import DirectoryLock, LockHeld, write_atomically
 
 TELL_SECONDS = 1.0  # how often progress is written
 WAIT_SECONDS = 60.0  # for a process of a killed comparison that is still saving
@@ -112,14 +112,10 @@ def _number(value: float) -> float | None:
 
 def _wait_until_free(directory: Path) -> None:
     """Waits while another process works here; when that takes too long, the run itself will complain."""
-    end = time.monotonic() + WAIT_SECONDS
-    with (directory / ".lock").open("wb") as file:
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return  # closing the file frees it
-            except OSError:
-                time.sleep(0.1)
+    lock = DirectoryLock(directory)
+    with suppress(LockHeld):
+        lock.wait(WAIT_SECONDS)
+    lock.free()
 
 
 if __name__ == "__main__":

@@ -15,10 +15,9 @@ import tomli_w
 from rich.console import Console
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.files import write_atomically
+from prequential.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
 from prequential.learners.named import is_transformer, make_learner
 from prequential.running.pool import Cell, cores, run_cells
-from prequential.running.run import _Lock
 from prequential.running.settings import RunSettings, read_settings, write_settings
 from prequential.running.table1 import LEARNED_NOTE, check_order
 from prequential.running.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
@@ -137,12 +136,14 @@ def compare(
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
     if directory.exists() and not (directory / "compare.toml").is_file() and any(directory.iterdir()):
         raise BadInput(f"{directory} is not empty and holds no comparison; give another --out")
-    directory.mkdir(parents=True, exist_ok=True)
-    with _Lock(directory):
+    make_directory(directory)
+    with DirectoryLock(directory):
         earlier = read_plan(directory)
         plan = earlier.with_more(plan) if earlier else plan
         cells = plan.cells(directory)
+        remove_temporaries(directory)
         for cell in cells:
+            refuse_links(directory, cell.directory)
             _check_same(cell, *plan.settings_of(cell))
         plan.write(directory)
         todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]

@@ -16,10 +16,9 @@ from prequential.drawing.style import save
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Outcome, Trial
-from prequential.files import write_atomically
+from prequential.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
 from prequential.learners.device import find_device, slow_precision
 from prequential.running.pool import Cell, cores, run_cells
-from prequential.running.run import _Lock
 from prequential.running.settings import read_settings, write_settings
 from prequential.running.tables import read_result
 from prequential.running.watching import Watching
@@ -72,9 +71,11 @@ def run_experiment(
     for run in (trial.run_settings(ask) for trial in trials):
         check_spec(run.stream, whole=not run.download)
     cells = [_cell(trial, ask, directory) for trial in trials]
-    directory.mkdir(parents=True, exist_ok=True)
-    with _Lock(directory):
+    make_directory(directory)
+    with DirectoryLock(directory):
+        remove_temporaries(directory)
         for trial, cell in zip(trials, cells, strict=True):
+            refuse_links(directory, cell.directory)
             _prepare(trial, cell, ask, threads)
         todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
         console.print(f"{name}, {ask.scale}: {len(cells)} runs, {len(todo)} to do, on {ask.data}", markup=False)

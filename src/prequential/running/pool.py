@@ -15,7 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from prequential.files import write_atomically
+from prequential.errors import BadInput
+from prequential.files import open_own, write_atomically
 from prequential.running.cell import read_progress, run_cell
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _at_once(todo: Sequence[Cell], jobs: int, threads: int, watching: Watching) 
 def start_cell(cell: Cell, threads: int = 1) -> subprocess.Popen[bytes]:
     """Begins or goes on with the run of a cell, in a process of its own."""
     command = [sys.executable, "-m", "prequential.running.cell", str(cell.directory), str(os.getpid())]
-    with (cell.directory / "log.txt").open("ab") as log:
+    with os.fdopen(open_own(cell.directory / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         # the threads are counted when torch is imported, so they are set before
         return subprocess.Popen(
             command,
@@ -116,10 +117,20 @@ def settle(cell: Cell, code: int) -> None:
     elif code < 0:
         why = f"its process was ended by {signal.Signals(-code).name}, perhaps for want of memory"
     else:
-        log = (cell.directory / "log.txt").read_text(errors="replace").strip().splitlines()
+        log = _end_of(cell.directory / "log.txt").splitlines()
         why = f"its process ended with code {code}: {log[-1] if log else 'no word'}"
     told = {**told, "state": "failed", "why": why}
     write_atomically(cell.directory / "progress.json", json.dumps(told).encode())
+
+
+def _end_of(log: Path, size: int = 4096) -> str:
+    """The last words of a log, which may be long."""
+    try:
+        with os.fdopen(open_own(log, os.O_RDONLY), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read(size).decode(errors="replace").strip()
+    except (OSError, BadInput):
+        return ""
 
 
 @contextmanager

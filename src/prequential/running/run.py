@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -15,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,14 @@ import torch
 from prequential.checkpoint import CheckpointFolder
 from prequential.drawing.curves import draw_run
 from prequential.errors import BadCheckpoint, BadInput
-from prequential.files import write_atomically
+from prequential.files import (
+    DirectoryLock,
+    is_temporary,
+    make_directory,
+    refuse_links,
+    remove_temporaries,
+    write_atomically,
+)
 from prequential.learners.base import Charges
 from prequential.learners.named import make_learner
 from prequential.learners.ranks import here
@@ -90,7 +96,7 @@ class Run:
         self.stopped = False  # whether a signal asked it to end early
         self.warnings: list[str] = []
         self._checkpoints = CheckpointFolder(directory / "checkpoints")
-        self._lock = _Lock(directory)
+        self._lock = DirectoryLock(directory)
         self._fingerprint = self.stream.fingerprint()
 
     @property
@@ -106,13 +112,19 @@ class Run:
         """Writes what a new run starts with."""
         if not self.ranks.first:
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock.take()
+        make_directory(self.directory)
+        self._take_directory()
         # a path is kept whole, so that the run can be resumed from anywhere
         stream = with_whole_path(self.settings.stream)
         text = write_settings(replace(self.settings, out=None, stream=stream), self.learner_settings)
         write_atomically(self.directory / "settings.toml", text.encode())
         self._write_environment()
+
+    def _take_directory(self) -> None:
+        """Locks the directory, and makes sure that everything in it is the run's own."""
+        self._lock.take()
+        refuse_links(self.directory, self.directory / "records", self.directory / "checkpoints")
+        remove_temporaries(self.directory, shared=True)  # a comparison writes here, too
 
     def _write_environment(self) -> None:
         write_atomically(self.directory / "environment.json", json.dumps(_environment(self), indent=2).encode())
@@ -133,7 +145,7 @@ class Run:
     def restore(self) -> None:
         """Goes back to the newest good checkpoint; where there never was one, to the beginning."""
         if self.ranks.first:
-            self._lock.take()  # first of all: what another process is writing must not be touched
+            self._take_directory()  # first of all: what another process is writing must not be touched
         if self.ranks.first and not (self.directory / "environment.json").exists():  # killed before it was written
             self._write_environment()
         state, refused = self._checkpoints.newest(self._foreign)
@@ -165,6 +177,8 @@ class Run:
     def go(self, progress: Progress | None = None) -> Scores:
         """Runs to the end, or until a signal asks to stop; either way everything is saved."""
         keep_freed_memory()
+        if self.ranks.first:
+            self._take_directory()
         with self._lock if self.ranks.first else nullcontext(), _Signals(self):
             saved = begun = time.monotonic()
             before = self.seconds
@@ -294,36 +308,9 @@ def _environment(run: Run) -> dict[str, Any]:
     }
 
 
-class _Lock:
-    """Keeps two processes from working in one directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._file: IO[bytes] | None = None
-
-    def take(self) -> None:
-        if self._file is not None:
-            return
-        file = open(self.directory / ".lock", "wb")  # noqa: SIM115 (held until the run ends)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise BadInput(f"another process is working in {self.directory}") from None
-        self._file = file
-
-    def __enter__(self) -> None:
-        self.take()
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
 def _left_over(path: Path) -> bool:
     """Whether a file is what a process that was killed while it started may leave."""
-    return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".tmp"))
+    return path.name == ".lock" or is_temporary(path)
 
 
 class _Signals:

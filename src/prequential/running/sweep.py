@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,15 @@ from typing import Any
 from rich.console import Console
 
 from prequential.errors import BadInput, BadSetting
-from prequential.files import write_atomically
+from prequential.files import (
+    DirectoryLock,
+    LockHeld,
+    is_temporary,
+    make_directory,
+    refuse_links,
+    remove_temporaries,
+    write_atomically,
+)
 from prequential.running.cell import run_cell
 from prequential.running.pool import Cell, cores, settle, start_cell, terminated_like_interrupted
 from prequential.running.settings import write_settings
@@ -27,6 +35,8 @@ from prequential.running.tables import read_result
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 20.0  # how often a worker says that it is alive, and looks for others that are not
+OURS = ("sweep.toml", "study.db", "workers", "trials")  # any of them shows that a directory is a sweep's
+DATABASE = ("study.db.lock", "study.db-journal", "study.db-wal", "study.db-shm")
 TRIES = 3  # of a run whose process is killed, perhaps for want of memory
 
 
@@ -79,15 +89,18 @@ def sweep(
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
     if trials is not None and trials < 1:
         raise BadSetting(f"trials ({trials}) must be at least 1")
-    plan = read_sweep(file)
+    plan, text = read_sweep(file), file.read_bytes()
     directory = out or plan.out or Path("runs") / plan.name
-    ours = ("sweep.toml", "study.db", "workers")
-    if directory.exists() and any(directory.iterdir()) and not any((directory / name).exists() for name in ours):
+    # killed at any moment after the directory was made, it holds nothing but what is ours
+    known = any((directory / name).exists() for name in OURS)
+    if not known and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
         raise BadInput(f"{directory} is not empty and holds no sweep; give another out or name under [sweep]")
+    refuse_links(directory, *(directory / name for name in (*OURS, *DATABASE)))
+    remove_temporaries(directory, shared=True)
     console = console or Console(quiet=True)
     all_trials = Trials(plan, directory, storage or plan.storage, trials or plan.trials)
     try:
-        write_atomically(directory / "sweep.toml", file.read_bytes())
+        write_atomically(directory / "sweep.toml", text)
         with WatchSweep(plan, all_trials.total, console) as watching:
             worker = Worker(plan, directory, all_trials, watching)
             done = worker.one_by_one() if jobs == 0 else worker.at_once(jobs or cores())
@@ -248,8 +261,11 @@ class Worker:
             }
             waiting = [seed for seed, cell in cells.items() if read_result(cell.directory)["state"] != "finished"]
             for seed in waiting:
-                if _is_free(cells[seed].directory):
-                    write_atomically(cells[seed].directory / "settings.toml", write_settings(*made[seed]).encode())
+                directory = cells[seed].directory
+                refuse_links(self.directory, directory)
+                make_directory(directory)
+                with suppress(LockHeld), DirectoryLock(directory):
+                    write_atomically(directory / "settings.toml", write_settings(*made[seed]).encode())
             work = Work(number, point, folder, cells, waiting)
             self.hand.append(work)
             return work
@@ -307,13 +323,19 @@ def _numbers(result: dict[str, Any]) -> dict[str, Any]:
     return {name: result.get(name) for name in (*OBJECTIVES, "count")}
 
 
+def _left_over(path: Path) -> bool:
+    """Whether a file is what a process that was killed while it started may leave."""
+    return path.name in DATABASE or is_temporary(path)
+
+
 def _is_free(directory: Path) -> bool:
     """Whether no process works in this directory."""
-    try:
-        with (directory / ".lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    if not directory.is_dir():
         return True
-    except OSError:
+    lock = DirectoryLock(directory)
+    try:
+        lock.take()
+    except LockHeld:
         return False
+    lock.free()
     return True

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from prequential.errors import BadInput, MissingExtra
+from prequential.files import locked, make_directory
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -32,7 +32,7 @@ def open_storage(url: str) -> tuple[BaseStorage, Path | None]:
     try:
         if url.startswith("journal:"):
             path = Path(url.removeprefix("journal:"))
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             return JournalStorage(JournalFileBackend(str(path))), None
         if url.startswith(("redis://", "rediss://")):
             return JournalStorage(JournalRedisBackend(url)), None
@@ -43,9 +43,8 @@ def open_storage(url: str) -> tuple[BaseStorage, Path | None]:
         if not place.database:
             raise ValueError("it names no file")
         guard = Path(place.database).with_name(Path(place.database).name + ".lock")
-        guard.parent.mkdir(parents=True, exist_ok=True)
-        with guard.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # two that make the tables at once stumble over each other
+        make_directory(guard.parent)
+        with locked(guard):  # two that make the tables at once stumble over each other
             return RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}}), guard
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, ValueError, OSError) as error:
         cause = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]

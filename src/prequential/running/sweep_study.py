@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from prequential.errors import BadInput, BadSetting
+from prequential.errors import BadSetting
+from prequential.files import LockHeld, locked, make_directory, open_own
 from prequential.running.sweep_plan import OBJECTIVES, Choice, Point, Range, SweepPlan
 from prequential.running.sweep_sampler import is_spare, make_sampler, originals
 from prequential.running.sweep_storage import open_storage, patiently
@@ -79,7 +82,7 @@ class Trials:
     def close(self) -> None:
         """Says that this worker works no more."""
         (self.directory / "workers" / self.me).unlink(missing_ok=True)
-        self._alive.close()
+        os.close(self._alive)
         with suppress(Exception):  # connections of a database that may be gone
             self._storage.remove_session()
 
@@ -220,9 +223,11 @@ class Trials:
             return trial.number not in self._mine  # the connection broke while it was claimed
         if owner == "" or (owner is None and self._guard_path is not None):  # released, or killed while claiming
             return True
+        if owner is not None and not re.fullmatch("[0-9a-f]{16}", str(owner)):  # never a path out of the folder
+            return True
         if owner is not None and (self.directory / "workers" / owner).exists():
-            with suppress(BadInput):
-                self._hold(self.directory / "workers" / owner).close()
+            with suppress(LockHeld):
+                os.close(self._hold(self.directory / "workers" / owner))
                 (self.directory / "workers" / owner).unlink(missing_ok=True)
                 return True
             return False
@@ -264,20 +269,20 @@ class Trials:
         if self._guard_path is None:
             yield
             return
-        with self._guard_path.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # freed when the file is closed, or its process killed
+        with locked(self._guard_path):
             yield
 
     @staticmethod
-    def _hold(path: Path) -> Any:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
+    def _hold(path: Path) -> int:
+        """A handle that holds the lock on the file of a worker; closing it, or being killed, says that it is gone."""
+        make_directory(path.parent)
+        handle = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            file.close()
-            raise BadInput(f"the worker {path.name} is alive") from None
-        return file
+            os.close(handle)
+            raise LockHeld(f"the worker {path.name} is alive") from None
+        return handle
 
 
 # What trials say about themselves.
