@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from prequential.checkpoint import same_state
-from prequential.errors import BadInput
+from prequential.errors import BadInput, PrequentialError
 from prequential.learners.base import OnlineLearner
 from prequential.scoring.evaluate import evaluate
 from prequential.streams.stream import Chunk, Stream
@@ -241,6 +241,135 @@ def check_bad_input(make: Make) -> None:
     assert same_state(before, learner.state()), "bad input changed the learner"
 
 
+def check_gate(make: Make) -> None:
+    """What is no example must be refused in one short sentence, before the first example as well as later.
+
+    It must change nothing: before the first example, one of another shape is still taken afterwards.
+    """
+    x, y = _examples(40)
+    fresh, later = make(3), make(3)
+    later.observe(x, y)
+    x_two = x[:2]
+    for learner in (fresh, later):
+        before = learner.state()
+        for what, xs, ys in _hostile(x_two):
+            for call in (learner.observe, learner.learn_many):
+                _refused(lambda call=call, xs=xs, ys=ys: call(xs, ys), what)  # type: ignore[misc]
+            if xs is not x_two:
+                _refused(lambda learner=learner, xs=xs: learner.predict_log_proba(xs), what)  # type: ignore[misc]
+        for what, one in (("a word", "no"), ("nothing", None), ("a number", 1.0), ("a dict", {"a": 1.0})):
+            _refused(lambda learner=learner, one=one: learner.learn(one, 0), what)  # type: ignore[misc]
+            _refused(lambda learner=learner, one=one: learner.predict_proba(one), what)  # type: ignore[misc]
+        assert same_state(before, learner.state()), "what was refused changed the learner"
+    fresh.learn_many(x[:2, :3], [0, 1])
+    assert fresh.shape == (3,), f"after what was refused, the first example has shape {fresh.shape}"
+
+
+def check_conversions(make: Make) -> None:
+    """The same numbers must be the same example, whatever holds them and however they lie in memory."""
+    x, y = _examples(12)
+    labels: list[Any] = [np.asarray(y), torch.tensor(y)]
+    expected = make(3)
+    expected.learn_many(x, y)
+    backward = x[::-1].copy()[::-1]
+    ways: dict[str, Any] = {
+        "a tensor that requires grad": torch.tensor(x, requires_grad=True),
+        "a list of tensors": [torch.tensor(row, requires_grad=True) for row in x],
+        "Fortran order": np.asfortranarray(x),
+        "negative strides": backward,
+        "big-endian numbers": x.astype(">f4"),
+        "an array of arrays": [row for row in x],
+        "a masked array without a mask": np.ma.MaskedArray(x),
+    }
+    for what, xs in ways.items():
+        learner = make(3)
+        learner.learn_many(xs, labels[0])
+        assert same_state(expected.state(), learner.state()), f"{what} gave another state"
+    rounded = torch.tensor(x).bfloat16()
+    first, second = make(3), make(3)
+    first.learn_many(rounded, labels[1])
+    second.learn_many(rounded.float().numpy(), y)
+    assert same_state(first.state(), second.state()), "a bfloat16 tensor gave another state"
+
+
+def _refused(call: Callable[[], Any], what: str) -> None:
+    """Asserts that a call raises one short sentence."""
+    try:
+        call()
+    except PrequentialError as error:
+        assert len(str(error)) <= 300, f"{what}: a message of {len(str(error))} characters"
+        assert "\n" not in str(error), f"{what}: {str(error)!r} is more than one line"
+    else:
+        raise AssertionError(f"{what} was accepted")
+
+
+def _hostile(x: np.ndarray) -> list[tuple[str, Any, Any]]:
+    """What is no two examples: its name, xs, ys."""
+    loop: list[Any] = []
+    loop.append(loop)
+    deep: Any = 1.0
+    for _ in range(2_000):
+        deep = [deep]
+    masked = np.ma.MaskedArray(x, mask=np.zeros(x.shape, bool), dtype="M8[s]")
+    bad_x = {
+        "ragged rows": [x[0], x[1, :-1]],
+        "deeply ragged rows": [[[1.0, 2.0], [3.0]], [[1.0, 2.0], [3.0, 4.0]]],
+        "rows of different dimensions": [x[0], x.reshape(2, 2, -1)],
+        "rows that are generators": [(value for value in row) for row in x],
+        "a generator": (row for row in x),
+        "a list that holds itself": loop,
+        "a list 2,000 deep": deep,
+        "a row 2,000 deep": [x[0].tolist(), deep],
+        "nothing": None,
+        "a word": "two",
+        "a dict": {"a": x[0], "b": x[1]},
+        "dicts": [{"a": 1.0}, {"a": 2.0}],
+        "complex numbers": x.astype(np.complex64),
+        "dates": x.astype("M8[s]"),
+        "masked dates": masked,
+        "words": x.astype("U8"),
+        "bytes": x.astype("S8"),
+        "records": np.zeros(2, dtype=[("a", float), ("b", float)]),
+        "a sparse tensor": torch.tensor(x).to_sparse(),
+        "a complex tensor": torch.tensor(x, dtype=torch.complex64),
+        "a tensor without data": torch.empty(x.shape, device="meta"),
+        "numbers beyond float64": [[10**400] * x.shape[1], x[1].tolist()],
+        "an object that raises": _Hostile(),
+        "objects that raise": [[_Hostile()] * x.shape[1]] * 2,
+        "five dimensions": x.reshape(2, 1, 1, 1, -1),
+        "no features": x[:, :0],
+    }
+    if np.finfo(np.longdouble).max > np.finfo(np.float64).max:
+        bad_x["long doubles beyond float64"] = x.astype(np.longdouble) * np.longdouble("1e4000")
+    bad_y = {
+        "no labels": None,
+        "labels in a word": "01",
+        "labels in a dict": {0: 0, 1: 1},
+        "labels in a set": {0, 1},
+        "a generator of labels": (label for label in (0, 1)),
+        "a number for labels": 1,
+        "an array of one label": np.array(1),
+        "labels in a table": np.array([[0], [1]]),
+        "masked labels": np.ma.MaskedArray([0, 1], mask=[False, True]),
+        "a label that raises": [0, _Hostile()],
+        "an endless label": [0, loop],
+        "too many labels": range(10**9),
+    }
+    return [
+        *((what, xs, [0, 1]) for what, xs in bad_x.items()),
+        *((what, x, ys) for what, ys in bad_y.items()),
+    ]
+
+
+class _Hostile:
+    """An object that raises whatever it is asked."""
+
+    def _raise(self, *given: Any, **more: Any) -> Any:
+        raise RuntimeError("never " * 50_000)
+
+    __array__ = __len__ = __iter__ = __hash__ = __eq__ = __repr__ = __str__ = __float__ = __getitem__ = _raise
+
+
 def check_evaluate(make: Make) -> None:
     """Over a stream, every example must be scored, whatever the length of the last piece."""
     x, y = _examples(131)
@@ -290,6 +419,8 @@ CHECKS: list[Callable[[Make], None]] = [
     check_save_load,
     check_new_classes,
     check_bad_input,
+    check_gate,
+    check_conversions,
     check_evaluate,
     check_memory,
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.errors import BadCheckpoint, BadInput, BadSetting, short
 
 
 class Labels:
@@ -67,7 +67,7 @@ class Labels:
                 hash(label)
             except TypeError:
                 raise BadInput(
-                    f"example {first + i}: label {raw!r} is a {type(raw).__name__}, not a hashable value"
+                    f"example {first + i}: label {short(raw)} is a {type(raw).__name__}, not a hashable value"
                 ) from None
             if label not in self._slots:
                 try:
@@ -75,12 +75,12 @@ class Labels:
                 except BadInput as error:
                     raise BadInput(f"example {first + i}: {error}") from None
             if label != label:
-                raise BadInput(f"example {first + i}: label is {raw!r}, which is not equal to itself")
+                raise BadInput(f"example {first + i}: label is {short(raw)}, which is not equal to itself")
             if label not in self._slots and label not in new:
                 new[label] = None
                 if len(self) + len(new) > self.capacity:
                     raise BadInput(
-                        f"example {first + i}: label {raw!r} is new, but all {self.capacity} classes are taken; "
+                        f"example {first + i}: label {short(raw)} is new, but all {self.capacity} classes are taken; "
                         f"start anew with classes={self.capacity + 1} or more (--classes {self.capacity + 1} on the "
                         "command line)"
                     )
@@ -93,7 +93,7 @@ class Labels:
             slot = self._slots.get(label)
             if slot is None:
                 if len(self._slots) >= self.capacity:
-                    raise BadInput(f"label {raw!r} is new, but all {self.capacity} classes are taken")
+                    raise BadInput(f"label {short(raw)} is new, but all {self.capacity} classes are taken")
                 slot = self._slots[label] = len(self._slots)
                 self._names.append(label)
             slots.append(slot)
@@ -129,7 +129,7 @@ def encode(label: Any) -> Any:
     if isinstance(label, (uuid.UUID, decimal.Decimal)):
         return {type(label).__name__: str(label)}
     raise BadInput(
-        f"label {label!r} of type {type(label).__name__} cannot be kept on disk; "
+        f"label {short(label)} of type {type(label).__name__} cannot be kept on disk; "
         "use numbers, text, bytes, dates, UUIDs, or tuples and frozensets of them"
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 from prequential.checkpoint import read_checkpoint, write_checkpoint
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, PrequentialError
 from prequential.labels import Labels
+from prequential.learners.gate import as_examples, as_labels, check_labels, check_shape
 from prequential.streams.stream import Stream
 
 
@@ -65,7 +66,7 @@ class OnlineLearner(ABC):
 
     def predict_proba(self, x: Any) -> Probabilities:
         """The probability of each label for one example. Changes nothing."""
-        log_p = self.predict_log_proba(np.asarray(x)[None])[0]
+        log_p = self.predict_log_proba(self._one(x))[0]
         known = len(self.labels)
         free = self.labels.capacity - known
         p = np.exp(log_p)
@@ -87,22 +88,22 @@ class OnlineLearner(ABC):
 
     def learn(self, x: Any, y: Hashable) -> None:
         """Learns from one example."""
-        self.learn_many(np.asarray(x)[None], [y])
+        self.learn_many(self._one(x), [y])
 
     def learn_many(self, xs: Any, ys: Sequence[Hashable]) -> None:
         """Learns from several examples, oldest first."""
-        x = self._checked(xs, ys)
+        x, y = self._admitted(xs, ys)
         self._prepare(x)
-        with self._taking(x, ys) as slots:
+        with self._taking(x, y) as slots:
             self._learn(x, slots)
         self.position += len(slots)
 
     def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
         """Predicts, is charged for and learns from each example in turn, as `predict` and `learn` one by one would."""
-        x = self._checked(xs, ys)
+        x, y = self._admitted(xs, ys)
         self._prepare(x)
         known_before = len(self.labels)
-        with self._taking(x, ys) as slots:
+        with self._taking(x, y) as slots:
             log_p = self._observe(x, slots)
         self.position += len(slots)
         # an example's label may be new, and labels new in this call count as known only for the examples after it
@@ -195,36 +196,23 @@ class OnlineLearner(ABC):
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         """xs as an array, after everything that could be wrong with it or with the labels has been looked for."""
-        first = self.position
-        try:
-            x = np.asarray(xs)
-        except ValueError:
-            shapes = [np.shape(row) for row in xs]
-            i = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
-            raise BadInput(
-                f"example {first + i}: x has shape {shapes[i]}, but the one before has {shapes[0]}"
-            ) from None
-        if x.dtype.kind not in "fiub":
-            raise BadInput(f"example {first}: x has dtype {x.dtype}, expected numbers")
-        if x.ndim < 2:
-            raise BadInput(
-                f"example {first}: x has {x.ndim - 1} dimensions, expected a vector (1) or an image (2 or 3)"
-            )
+        x = as_examples(xs, self.position, missing=self.missing)
         if len(x) == 0 or (ys is not None and len(ys) != len(x)):
-            raise BadInput(f"example {first}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
-        if x.ndim > 4 or 0 in x.shape:
-            raise BadInput(f"example {first}: x has shape {x.shape[1:]}, expected a vector or an image")
-        if self.shape is not None and x.shape[1:] != self.shape:
-            raise BadInput(f"example {first}: x has shape {x.shape[1:]}, but the first example had shape {self.shape}")
-        if x.dtype.kind == "f":
-            good = ~np.isinf(x) if self.missing else np.isfinite(x)
-            if not good.all():
-                where = tuple(int(i) for i in np.argwhere(~good)[0])
-                field = where[1] if len(where) == 2 else where[1:]
-                raise BadInput(f"example {first + where[0]}: feature {field} is {x[where]}, expected a finite number")
+            raise BadInput(f"example {self.position}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
+        check_shape(x, self.shape, self.position)
         if ys is not None:
-            self.labels.check(ys, first)
+            check_labels(self.labels, ys, self.position)
         return x
+
+    def _one(self, x: Any) -> np.ndarray:
+        """One example as several."""
+        return as_examples(x, self.position, missing=self.missing, one=True)
+
+    def _admitted(self, xs: Any, ys: Any) -> tuple[np.ndarray, list[Hashable]]:
+        """Examples and labels to learn from, converted and checked."""
+        x = as_examples(xs, self.position, missing=self.missing)
+        y = as_labels(ys, len(x), self.position)
+        return self._checked(x, y), y
 
     @contextmanager
     def _taking(self, x: np.ndarray, ys: Sequence[Hashable]) -> Iterator[np.ndarray]:

@@ -47,8 +47,8 @@ class OracleRow(OnlineLearner):
         self.counts = Oracle([window])
 
     def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
-        x = self._checked(xs, ys)
-        with self._taking(x, ys) as slots:
+        x, y = self._admitted(xs, ys)
+        with self._taking(x, y) as slots:
             correct = self.counts.observe(slots)[:, 0]
         self.position += len(slots)
         return Charges(np.full(len(slots), np.inf), np.where(correct, slots, -1), correct, correct.astype(float))

@@ -1,0 +1,285 @@
+"""The gate: examples and labels as arrays and lists, converted, bounded and checked before a learner changes."""
+
+from __future__ import annotations
+
+import decimal
+import numbers
+import sys
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from prequential.errors import BadInput, PrequentialError, one_line, short
+from prequential.labels import Labels
+from prequential.memory import check_fits
+
+MOST_DIMENSIONS = 4  # of examples: (n, height, width, channels)
+KEPT = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.uint8))  # the dtypes that learners and journals keep
+
+
+def as_examples(xs: Any, first: int, *, missing: bool, one: bool = False) -> np.ndarray:
+    """Examples as an array of float32, float64 or uint8 in C order, (n, *shape); NaN only where `missing`.
+
+    Takes arrays, tensors, data frames, and lists of numbers or of these. Whatever else was given, it raises BadInput.
+
+    Parameters
+    ----------
+    xs
+        The examples, one behind the other, or a single one.
+    first
+        The number of the first of them, for messages.
+    missing
+        Whether features may be NaN. Masked values of masked arrays are NaN, and so is None.
+    one
+        Whether xs is a single example.
+
+    Examples
+    --------
+    >>> as_examples([1, 2], 0, missing=False, one=True)
+    array([[1., 2.]])
+    >>> as_examples([[1, 2], [3]], 10, missing=False)
+    Traceback (most recent call last):
+    prequential.errors.BadInput: example 11: x has shape (1,), but the one before has (2,)
+    """
+    try:
+        x = xs if type(xs) is np.ndarray else _as_array(xs, first)
+        if x.dtype.kind == "O" and x.ndim == 1 and not one and all(_is_row(row) for row in x):
+            x = _from_rows(list(x), first)  # an array of arrays, as a column of a data frame is
+        x = _as_numbers(x[None] if one else x, first)
+    except PrequentialError:
+        raise
+    except Exception as error:  # whatever an object of the user's raises while it is looked at
+        why = one_line(error, 80)
+        raise BadInput(f"example {first}: x ({_kind(xs)}) cannot be read as numbers: {_kind(error)}: {why}") from None
+    if x.ndim == 0:
+        raise BadInput(f"example {first}: x is {short(xs)} ({_kind(xs)}), expected examples one behind the other")
+    if x.ndim < 2:
+        raise BadInput(f"example {first}: x has {x.ndim - 1} dimensions, expected a vector (1) or an image (2 or 3)")
+    if len(x) and (x.ndim > MOST_DIMENSIONS or 0 in x.shape):
+        raise BadInput(f"example {first}: x has shape {x.shape[1:]}, expected a vector or an image")
+    if x.dtype.kind == "f":
+        good = ~np.isinf(x) if missing else np.isfinite(x)
+        if not good.all():
+            where = tuple(int(i) for i in np.argwhere(~good)[0])
+            raise BadInput(f"{_place(where, first)} is {x[where]}, expected a finite number")
+    return x
+
+
+def as_labels(ys: Any, count: int, first: int) -> list[Hashable]:
+    """Labels of so many examples as a list. Takes lists, tuples, arrays, tensors and columns of data frames.
+
+    >>> as_labels(np.array([3, 4]), 2, 0)
+    [3, 4]
+    >>> as_labels("no", 2, 0)
+    Traceback (most recent call last):
+    prequential.errors.BadInput: example 0: the labels are 'no' (str), expected a list of 2
+    """
+    try:
+        y = _listed(ys, count + 1)
+    except Exception as error:
+        raise BadInput(f"example {first}: the labels ({_kind(ys)}) cannot be read: {one_line(error, 80)}") from None
+    if y is None:
+        raise BadInput(f"example {first}: the labels are {short(ys)} ({_kind(ys)}), expected a list of {count}")
+    if count == 0 or len(y) != count:
+        raise BadInput(f"example {first}: got {count} inputs and {len(y)} labels")
+    if isinstance(ys, np.ma.MaskedArray) and np.ma.getmaskarray(ys).any():
+        i = int(np.argmax(np.ma.getmaskarray(ys).ravel()))
+        raise BadInput(f"example {first + i}: the label is masked, expected a label")
+    return y
+
+
+def check_labels(labels: Labels, ys: Sequence[Hashable], first: int) -> None:
+    """Refuses labels that cannot all be taken, also those that cannot even be looked at."""
+    try:
+        labels.check(ys, first)
+    except PrequentialError:
+        raise
+    except Exception as error:  # a label whose own methods raise
+        i = next((i for i, label in enumerate(ys) if not _behaves(label)), 0)
+        raise BadInput(
+            f"example {first + i}: label {short(ys[i])} cannot be used: {_kind(error)}: {one_line(error, 80)}"
+        ) from None
+
+
+def check_shape(x: np.ndarray, shape: tuple[int, ...] | None, first: int) -> None:
+    """Refuses examples of another shape than the first one had."""
+    if shape is not None and x.shape[1:] != shape:
+        raise BadInput(f"example {first}: x has shape {x.shape[1:]}, but the first example had shape {shape}")
+
+
+def _as_array(xs: Any, first: int) -> np.ndarray:
+    """An array of any dtype that holds what was given."""
+    if isinstance(xs, np.ma.MaskedArray):
+        return _unmasked(xs)
+    if _is_tensor(xs):
+        return _from_tensor(xs, first)
+    if isinstance(xs, (list, tuple)):
+        return _from_rows(xs, first)
+    if isinstance(xs, (Iterator, dict, set, frozenset, str, bytes, type(None))):
+        raise BadInput(f"example {first}: x is {short(xs)} ({_kind(xs)}), expected an array or a list of numbers")
+    if hasattr(xs, "toarray") or hasattr(xs, "todense"):
+        raise BadInput(f"example {first}: x is sparse ({_kind(xs)}), expected a dense array; x.toarray() makes one")
+    array = np.asarray(xs)
+    if array.ndim == 0 and array.dtype.kind == "O":
+        raise BadInput(f"example {first}: x is {short(xs)} ({_kind(xs)}), expected an array or a list of numbers")
+    return array
+
+
+def _from_rows(rows: Sequence[Any], first: int) -> np.ndarray:
+    """An array from nested lists, in which there may be tensors, masked arrays and columns of data frames."""
+    shape = _shape(rows)
+    if len(shape) > MOST_DIMENSIONS:
+        raise BadInput(f"example {first}: x is nested more than {MOST_DIMENSIONS} deep, expected vectors or images")
+    rows = _dense(rows, first, MOST_DIMENSIONS)
+    try:
+        return np.asarray(rows)
+    except ValueError:
+        shapes = [_shape(row) for row in rows]
+        i = next((i for i, other in enumerate(shapes) if other != shapes[0]), None)
+        if i is None:
+            raise
+        raise BadInput(f"example {first + i}: x has shape {shapes[i]}, but the one before has {shapes[0]}") from None
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, (list, tuple, np.ndarray)) or _is_tensor(value)
+
+
+def _dense(rows: Any, first: int, depth: int) -> Any:
+    """The same nested lists with plain arrays in the places of tensors, masked arrays and the like."""
+    if type(rows) in (float, int, np.ndarray, bool, str) or depth == 0:
+        return rows
+    if isinstance(rows, (list, tuple)):
+        if all(type(row) is float for row in rows):
+            return rows
+        return [_dense(row, first, depth - 1) for row in rows]
+    if rows is np.ma.masked:
+        return np.nan
+    if isinstance(rows, (np.generic, numbers.Number, type(None))):
+        return rows
+    return _as_array(rows, first)
+
+
+def _shape(value: Any, most: int = MOST_DIMENSIONS + 1) -> tuple[int, ...]:
+    """The shape of nested lists, as far as the first element of each tells."""
+    shape: tuple[int, ...] = ()
+    while len(shape) < most:
+        if isinstance(value, (list, tuple)):
+            shape = (*shape, len(value))
+            if not value:
+                break
+            value = value[0]
+        else:
+            inner = getattr(value, "shape", ())
+            return (*shape, *inner) if isinstance(inner, tuple) else shape
+    return shape
+
+
+def _unmasked(xs: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+    """A masked array with NaN where it is masked."""
+    mask = np.ma.getmaskarray(xs)
+    data = np.asarray(xs.data)
+    if not mask.any():
+        return data
+    if data.dtype.kind in "iub":
+        data = data.astype(np.float64)
+    return np.where(mask, np.asarray(np.nan, data.dtype if data.dtype.kind == "f" else None), data)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _from_tensor(tensor: Any, first: int) -> np.ndarray:
+    import torch
+
+    if tensor.layout is not torch.strided:
+        raise BadInput(f"example {first}: x is a sparse tensor, expected a dense one; x.to_dense() makes one")
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.dtype.is_complex:
+        raise BadInput(f"example {first}: x has dtype {tensor.dtype}, expected numbers")
+    if tensor.dtype.is_floating_point and tensor.dtype not in (torch.float32, torch.float64):
+        tensor = tensor.float()  # NumPy has no bfloat16; float32 holds all its values
+    array: np.ndarray = tensor.cpu().resolve_conj().resolve_neg().numpy()
+    return array
+
+
+def _as_numbers(x: np.ndarray, first: int) -> np.ndarray:
+    """The array as float32, float64 or uint8, where that loses nothing; otherwise it is refused."""
+    if x.dtype in KEPT and x.flags.c_contiguous and x.dtype.isnative:
+        return x
+    check_fits(8.0 * x.size, f"example {first}: x of shape {x.shape[1:]}", BadInput)
+    if x.dtype.kind == "O":
+        return _from_objects(x, first)
+    if x.dtype.kind not in "fiub":
+        raise BadInput(f"example {first}: x has dtype {one_line(x.dtype, 60)}, expected numbers")
+    if x.dtype == np.float16:
+        return np.ascontiguousarray(x, np.float32)
+    native = x.dtype.newbyteorder("=")
+    if native in KEPT:
+        return np.ascontiguousarray(x, native)
+    with np.errstate(over="ignore"):  # a longdouble beyond float64 is infinite there, which is refused
+        return np.ascontiguousarray(x, np.float64)
+
+
+def _from_objects(x: np.ndarray, first: int) -> np.ndarray:
+    """Python's own numbers as float64; None and NA are missing."""
+    numbers_only = np.empty(x.shape, np.float64)
+    for where in np.ndindex(x.shape):
+        value = x[where]
+        if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
+            numbers_only[where] = np.nan
+            continue
+        if not isinstance(value, (numbers.Real, decimal.Decimal, np.bool_)):
+            raise BadInput(
+                f"{_place(where, first)} is {short(value)} ({_kind(value)}, dtype object), expected a number"
+            )
+        try:
+            numbers_only[where] = float(value)
+        except OverflowError:
+            raise BadInput(f"{_place(where, first)} is beyond {np.finfo(np.float64).max:.3g}") from None
+    return numbers_only
+
+
+def _place(where: tuple[int, ...], first: int) -> str:
+    """Which example and which feature an index into examples means."""
+    if len(where) < 2:
+        return f"example {first + (where[0] if where else 0)}: x"
+    return f"example {first + where[0]}: feature {where[1] if len(where) == 2 else where[1:]}"
+
+
+def _listed(ys: Any, most: int) -> list[Hashable] | None:
+    """Labels as a list, at most so many of a sequence that is not known; None where they are not a sequence."""
+    if isinstance(ys, list):
+        return list(ys)
+    if isinstance(ys, (str, bytes, bytearray, dict, set, frozenset, Iterator, type(None))):
+        return None
+    if _is_tensor(ys):
+        ys = ys.detach()
+    if getattr(ys, "ndim", 1) == 0:
+        return None
+    for name in ("to_pylist", "to_list", "tolist"):  # pyarrow's, polars' and pandas', NumPy's and torch's
+        if hasattr(ys, name):
+            listed = getattr(ys, name)()
+            return listed if isinstance(listed, list) else None
+    return list(ys if isinstance(ys, tuple) else islice(ys, most)) if isinstance(ys, Sequence) else None
+
+
+def _behaves(label: Any) -> bool:
+    """Whether a label can be hashed, compared and kept."""
+    try:
+        Labels(1).check([label])
+    except PrequentialError:
+        return True
+    except Exception:
+        return False
+    return True
+
+
+def _kind(value: Any) -> str:
+    return one_line(type(value).__name__, 40)
