@@ -13,6 +13,8 @@ from typing import Any
 
 from prequential.errors import BadSetting
 
+MOST_NAMES = 180  # characters of names in a sentence
+
 
 def check_kinds(who: str, options: dict[str, Any], hints: dict[str, Any]) -> None:
     """Refuses options whose values are not of the kind that the annotations name."""
@@ -53,10 +55,17 @@ def say_kind(hint: Any) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence on an unknown name: what was meant, or what there is."""
+    """The end of a sentence on an unknown name: what was meant, or what there is, as far as it fits.
+
+    >>> nearest("widht", ["width", "depth"])
+    "; did you mean 'width'?"
+    """
     names = list(names)
-    near = get_close_matches(name, names, 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(names)}"
+    near = get_close_matches(name[:100], names, 1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    shown = [name for i, name in enumerate(names) if len(", ".join(names[: i + 1])) <= MOST_NAMES]
+    return f"; expected one of {', '.join(shown)}{', ...' if len(shown) < len(names) else ''}"
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:

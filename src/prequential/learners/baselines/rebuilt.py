@@ -40,6 +40,8 @@ class Rebuilt(Remembering):
     ) -> None:
         super().__init__(classes, missing=missing)
         check_seed(seed)
+        if settings is not None and not isinstance(settings, dict):
+            raise BadSetting(f"settings is a {type(settings).__name__}, expected pairs such as {{name: value}}")
         if not 0 < smoothing < 1:
             raise BadSetting(
                 f"smoothing ({smoothing}) must be above 0 and below 1: otherwise a label can cost infinitely much"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import random
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from prequential.errors import BadSetting, MissingExtra
+from prequential.learners.baselines.libraries import build
 from prequential.learners.baselines.rebuilt import Rebuilt
 
 TIE = 1e-9  # by so much the label that River names is above others that are as probable
@@ -34,7 +32,7 @@ class RiverLearner(Rebuilt):
     model
         Where the class is inside River: "forest.ARFClassifier", "naive_bayes.GaussianNB", ...
     settings
-        What it is made with. A value {"class": "...", ...} is itself an object of River.
+        What it is made with: plain values. {"class": "...", ...} is itself an object of River.
     smoothing
         The share of the uniform distribution in the probabilities.
     standardise
@@ -75,11 +73,7 @@ class RiverLearner(Rebuilt):
         return self._common()
 
     def _make(self) -> Any:
-        made = build("river", self.path, self.settings, "seed", self.seed)
-        from river.base import Classifier
-
-        if not isinstance(made, Classifier):
-            raise BadSetting(not_a_classifier("River", self.path))
+        made = build("river", self.path, self.settings, self.seed)
         # some models (nearest neighbours) draw random numbers while predicting; predicting must change nothing
         self._generators = generators(made)
         return made
@@ -119,44 +113,6 @@ class RiverLearner(Rebuilt):
 
 def _as_dict(values: np.ndarray) -> dict[int, float]:
     return {i: value for i, value in enumerate(values.tolist()) if value == value}
-
-
-def not_a_classifier(library: str, path: str) -> str:
-    """The sentence on a class that does something else."""
-    return f"model {path!r} is no classifier of {library}; expected one that predicts labels from features"
-
-
-def build(library: str, path: str, given: dict[str, Any], seed_name: str, seed: int) -> Any:
-    """An object of a library: where its class is, and what it is made with.
-
-    Among that, a dict with "class" describes another object of the library: "class" is where its class is, the rest is
-    what that one is made with.
-    """
-    settings = dict(given)
-    try:
-        importlib.import_module(library)
-    except ImportError:
-        raise MissingExtra(f"the model {path!r}", library) from None  # the extra has the library's name
-    module, _, name = path.rpartition(".")
-    try:
-        kind = getattr(importlib.import_module(f"{library}.{module}"), name)
-    except (ImportError, AttributeError):
-        raise BadSetting(f"model {path!r} is not in {library}; expected a name such as {EXAMPLES[library]!r}") from None
-    for key, value in settings.items():
-        if isinstance(value, dict) and "class" in value:
-            inner = {name: part for name, part in value.items() if name != "class"}
-            settings[key] = build(library, str(value["class"]), inner, seed_name, seed)
-    names = inspect.signature(kind).parameters
-    if seed_name in names and seed_name not in settings:
-        settings[seed_name] = seed
-    try:
-        return kind(**settings)
-    except (TypeError, ValueError, AttributeError) as error:
-        why = str(error).strip().splitlines()[0]
-        raise BadSetting(f"model {path!r} cannot be made with {sorted(settings)}: {why}") from None
-
-
-EXAMPLES = {"river": "forest.ARFClassifier", "sklearn": "linear_model.SGDClassifier"}
 
 
 def generators(thing: Any) -> list[random.Random]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from prequential.errors import BadSetting
 from prequential.learners.base import check_missing
+from prequential.learners.baselines.libraries import build
 from prequential.learners.baselines.rebuilt import Rebuilt
-from prequential.learners.baselines.river import build, not_a_classifier
 
 
 class SklearnLearner(Rebuilt):
@@ -33,7 +33,7 @@ class SklearnLearner(Rebuilt):
     model
         Where the class is inside scikit-learn: "linear_model.SGDClassifier", "naive_bayes.GaussianNB", ...
     settings
-        What it is made with. A value {"class": "...", ...} is itself an object of scikit-learn.
+        What it is made with: plain values. {"class": "...", ...} is itself an object of scikit-learn.
     batch
         How many examples are learnt at once.
     smoothing
@@ -69,7 +69,9 @@ class SklearnLearner(Rebuilt):
         seed: int = 0,
     ) -> None:
         check_missing(missing, standardise)
-        if model == "linear_model.SGDClassifier":  # its own default is a hinge, which knows no probabilities
+        if model == "linear_model.SGDClassifier" and isinstance(
+            settings, dict | None
+        ):  # its own default is a hinge, which knows no probabilities
             settings = {"loss": "log_loss", **(settings or {})}
         super().__init__(
             classes, model=model, settings=settings, batch=batch, smoothing=smoothing, standardise=standardise,
@@ -80,11 +82,7 @@ class SklearnLearner(Rebuilt):
         return {**self._common(), "batch": self.stride}
 
     def _make(self) -> Any:
-        made = build("sklearn", self.path, self.settings, "random_state", self.seed)
-        from sklearn.base import is_classifier
-
-        if not is_classifier(made):
-            raise BadSetting(not_a_classifier("scikit-learn", self.path))
+        made = build("sklearn", self.path, self.settings, self.seed)
         if not hasattr(made, "partial_fit"):
             raise BadSetting(f"model {self.path!r} has no partial_fit: it cannot learn from a stream")
         self._names_classes = "classes" in inspect.signature(made.partial_fit).parameters
