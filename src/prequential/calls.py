@@ -20,7 +20,16 @@ def check_kinds(who: str, options: dict[str, Any], hints: dict[str, Any]) -> Non
     """Refuses options whose values are not of the kind that the annotations name."""
     for name, value in options.items():
         if name in hints and not fits(value, hints[name]):
-            raise BadSetting(f"{who}: {name} is {value!r}, expected {say_kind(hints[name])}")
+            raise BadSetting(f"{who}: {name} is {_say(value)}, expected {say_kind(hints[name])}")
+
+
+def _say(value: Any) -> str:
+    """A value in a sentence, however long it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number with thousands of digits
+        return f"a number of type {type(value).__name__} with thousands of digits"
+    return text if len(text) <= 80 else f"{text[:76]} ..."
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -54,36 +54,40 @@ def run(
 
 
 @app.command
-def resume(directory: Path, /) -> None:
+def resume(directory: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False) -> None:
     """Go on with a run that was stopped or killed; the result is the same as if it had not been.
 
     Parameters
     ----------
     directory
         The directory of the run.
+    trust
+        Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
     """
     from prequential.running.run import Run
 
     if not (directory / "settings.toml").is_file():
         raise PrequentialError(f"{directory} holds no run: there is no settings.toml in it")
     with _processes(str(read_settings(directory / "settings.toml")[0].get("device", "auto"))):
-        _go(Run(directory), begin=False)
+        _go(Run(directory, trust=trust), begin=False)
 
 
 @app.command
-def show(directory: Path, /) -> None:
+def show(directory: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False) -> None:
     """Say what came out of a run so far, and draw its pictures again.
 
     Parameters
     ----------
     directory
         The directory of the run.
+    trust
+        Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
     """
     from rich.console import Console
 
     from prequential.running.show import show_run
 
-    show_run(directory, Console())
+    show_run(directory, Console(), trust=trust)
 
 
 @app.command

@@ -29,6 +29,7 @@ def compare(
     device: Annotated[str | None, Parameter(group=COMPARISON)] = None,
     checkpoint_seconds: Annotated[float | None, Parameter(group=COMPARISON)] = None,
     out: Annotated[Path | None, Parameter(group=COMPARISON)] = None,
+    trust: Annotated[bool, Parameter(group=COMPARISON, negative=())] = False,
     settings: Annotated[Settings, Parameter(name="*", group=TRANSFORMERS)] = Settings(),  # noqa: B008 (frozen)
 ) -> None:
     """Run several learners on the same streams, and put them side by side in tables and pictures.
@@ -59,6 +60,8 @@ def compare(
         How often each run is saved; by default every 20 seconds.
     out
         Directory for the results; by default a new one in runs/.
+    trust
+        Do what is written in a directory that is there even if that is more than to read data and to learn.
     """
     from rich.console import Console
 
@@ -85,7 +88,7 @@ def compare(
         run=replace(before.run if before else RunSettings(), **given),
         settings=before.settings.changed(**_not_default(settings)) if before else settings,
     )
-    result = run_comparison(plan, directory, jobs=jobs, console=console)
+    result = run_comparison(plan, directory, jobs=jobs, console=console, trust=trust)
     if result is None:
         console.print(f"stopped; go on with: prequential compare --out {directory}", soft_wrap=True)
         return
@@ -217,6 +220,7 @@ def sweep(
     jobs: int | None = None,
     storage: str | None = None,
     out: Path | None = None,
+    trust: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Try many settings of a run, and say which are best; stopped or killed, it goes on with the same command.
 
@@ -233,6 +237,9 @@ def sweep(
         directory.
     out
         Directory for the results; by default runs/ and the name of the sweep.
+    trust
+        Where FILE lies in the directory of a sweep: do what it asks for even if that is a database elsewhere, another
+        directory, or data to fetch.
     """
     from rich.console import Console
 
@@ -241,7 +248,7 @@ def sweep(
     from prequential.running.sweep_watching import say_point
 
     console = Console(highlight=False)
-    result = run_sweep(file, trials=trials, jobs=jobs, storage=storage, out=out, console=console)
+    result = run_sweep(file, trials=trials, jobs=jobs, storage=storage, out=out, console=console, trust=trust)
     if result is None:
         console.print("stopped; the same command goes on", soft_wrap=True)
         return

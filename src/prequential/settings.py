@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numbers
+import typing
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Literal
 
+from prequential.calls import check_kinds
 from prequential.errors import BadSetting
+
+LARGEST = 10**12  # of any number among the settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +87,13 @@ class Settings:
     """Seed of the initial weights and of the replay."""
 
     def __post_init__(self) -> None:
+        check_kinds("the learner", {field.name: getattr(self, field.name) for field in fields(self)}, _hints())
+        for field in fields(self):
+            value = getattr(self, field.name)
+            most = 2**63 - 1 if field.name == "seed" else LARGEST
+            is_number = isinstance(value, numbers.Real)
+            if is_number and not abs(value) <= most:  # a NaN is not
+                raise BadSetting(f"{field.name} ({say_number(value)}) must be at most {most:,}")
         for name, low in (
             ("width", 1), ("depth", 1), ("window", 0), ("chunk", 1), ("streams", 1), ("warmup", 0),
             ("decay_examples", 1), ("label_scale", 0), ("rate", 0), ("extractor_rate", 0), ("weight_decay", 0),
@@ -146,6 +159,20 @@ class Settings:
                 near = get_close_matches(name, names, 1)
                 raise BadSetting(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         return replace(self, **changes)
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return typing.get_type_hints(Settings)
+
+
+def say_number(value: Any) -> str:
+    """A number in a sentence, however long it is.
+
+    >>> say_number(10**5000)
+    'a number of more than 20 digits'
+    """
+    return "a number of more than 20 digits" if isinstance(value, int) and abs(value) >= 10**20 else str(value)
 
 
 def for_digits() -> Settings:

@@ -169,7 +169,7 @@ class TestOptions:
             ("river:linear_model.LinearRegression", "model 'linear_model.LinearRegression' is no classifier of River"),
             ("river:ensemble.BaggingClassifier(model=tree.HoeffdingTreeClassifier)", "cannot be made with ['model', "),
             ("river:trees.Oak", "model 'trees.Oak' is not in river"),
-            ("river:tree.HoeffdingTreeClassifier(depth=3)", "model 'tree.HoeffdingTreeClassifier' cannot be made with"),
+            ("river:tree.HoeffdingTreeClassifier(depth=3)", "has no option 'depth'; did you mean 'max_depth'?"),
         ],
     )
     def test_and_mistakes_get_one_sentence(self, spec, sentence):

@@ -6,6 +6,8 @@ import hashlib
 import importlib
 import inspect
 import json
+import os
+import pickle  # only to name the error that PyTorch's reader of plain data raises
 import re
 import socket
 import urllib.parse
@@ -31,6 +33,10 @@ NAMES = {  # short names of the networks in the paper and their kin; any other n
     "dinov2-l": "facebook/dinov2-large",
     "dinov2-g": "facebook/dinov2-giant",
 }
+CONFIGS = ("config.json", "preprocessor_config.json", "processor_config.json", "generation_config.json")
+CODE = (  # entries of a configuration that name code or other weights
+    "auto_map", "custom_generate", "custom_pipelines", "quantization_config", "use_pretrained_backbone", "kernel_config",
+)  # fmt: skip
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard deviation
 
 
@@ -138,10 +144,11 @@ def load_network(
 
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} has no config.json, which says what kind of network its weights are of")
+    _check_config(folder)
     try:
-        with _silence():
+        with _silence(), _no_pickles():
             model, loading = AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, output_loading_info=True
+                folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
             )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise BadInput(f"the network in {folder} cannot be loaded: {_first_line(error)}") from None
@@ -309,15 +316,76 @@ def _check_weights(folder: Path, name: str) -> str:
     return found if len(files) == 1 else total.hexdigest()
 
 
+def _check_config(folder: Path) -> None:
+    """Refuses a folder that asks for more than a network of this library with the weights in it."""
+    if (folder / "adapter_config.json").exists():
+        raise BadInput(
+            f"{folder} holds an adapter (adapter_config.json), which could load another network; expected one"
+        )
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text())
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{path} is not a JSON file: {_first_line(error)}") from None
+        found = path.name in CONFIGS and _asks_for_code(content)
+        if found:
+            raise BadInput(
+                f"{path} has {found}, which would run or fetch what is not in the folder; nothing was loaded"
+            )
+
+
+def _asks_for_code(content: Any) -> str:
+    """The first entry, at any depth, by which a configuration names code, kernels or other weights; "" if there is none."""
+    todo = [content]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo += one
+        if isinstance(one, dict):
+            for key, value in one.items():
+                names = isinstance(value, str) and ("/" in value or ":" in value)  # a repository on the hub
+                if value and (key in CODE or (key.endswith("_implementation") and not _is_plain(value))):
+                    return f"{key} = {str(value)[:60]!r}"
+                if key == "backbone" and names:
+                    return f"{key} = {str(value)[:60]!r}"
+                todo.append(value)
+    return ""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an implementation is one that comes with PyTorch or transformers, and no kernel from the hub."""
+    return isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None
+
+
+@contextmanager
+def _no_pickles() -> Iterator[None]:
+    """Whatever a library asks PyTorch to load, it loads weights only."""
+    before = {
+        name: os.environ.get(name) for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    }
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
 def _from_timm(name: str, size: int | None, device: str | torch.device) -> Network:
+    if not re.fullmatch(r"timm:[\w.]+", name):
+        raise BadInput(f"{name!r} is no network of timm's own; expected timm:NAME with letters, digits, '_' and '.'")
     try:
         timm: Any = importlib.import_module("timm")
     except (ImportError, RuntimeError):  # it needs torchvision, which fails to load beside some builds of torch
         raise MissingExtra(f"the network {name}", "timm") from None
     try:
-        model = timm.create_model(name.removeprefix("timm:"), pretrained=True, num_classes=0)
-    except (OSError, RuntimeError) as error:
-        raise BadInput(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from None
+        with _no_pickles():
+            model = timm.create_model(name.removeprefix("timm:"), pretrained=True, num_classes=0)
+    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        raise BadInput(f"{name} cannot be loaded: {_first_line(error)}") from None
     model.eval().requires_grad_(False).to(device)
     told = timm.data.resolve_model_data_config(model)
     digest = hashlib.sha256()

@@ -18,7 +18,7 @@ TELL_SECONDS = 1.0  # how often progress is written
 WAIT_SECONDS = 60.0  # for a process of a killed comparison that is still saving
 
 
-def run_cell(directory: Path, parent: int | None = None) -> str:
+def run_cell(directory: Path, parent: int | None = None, *, trust: bool = False) -> str:
     """Begins or goes on with the run in this directory, whose settings are there already; how it ended.
 
     Parameters
@@ -27,6 +27,8 @@ def run_cell(directory: Path, parent: int | None = None) -> str:
         The directory of the run. `progress.json` in it tells how far the run is, and in the end its time.
     parent
         The process to work for; when it is gone, the run is saved and stopped.
+    trust
+        As for `Run`: whether the settings there are the user's own word.
     """
     import pyarrow.parquet  # noqa: F401 (records need it; its import is no part of any learner's time)
 
@@ -35,7 +37,7 @@ def run_cell(directory: Path, parent: int | None = None) -> str:
     telling = Telling(directory, parent)
     try:
         _wait_until_free(directory)
-        run = Run(directory)
+        run = Run(directory, trust=trust)
         if not (directory / "environment.json").is_file():
             run.begin()
         run.restore()
@@ -119,4 +121,4 @@ def _wait_until_free(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_cell(Path(sys.argv[1]), int(sys.argv[2]))
+    run_cell(Path(sys.argv[1]), int(sys.argv[2]), trust="--trust" in sys.argv[3:])

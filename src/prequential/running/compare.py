@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -14,16 +13,18 @@ from typing import Any
 import tomli_w
 from rich.console import Console
 
+from prequential.calls import check_kinds, nearest
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
 from prequential.learners.named import is_transformer, make_learner
 from prequential.running.pool import Cell, cores, run_cells
-from prequential.running.settings import RunSettings, read_settings, write_settings
+from prequential.running.settings import RunSettings, read_settings, split_settings, write_settings
 from prequential.running.table1 import LEARNED_NOTE, check_order
 from prequential.running.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
 from prequential.running.watching import Watching
 from prequential.settings import Settings
 from prequential.streams.open import check_spec
+from prequential.toml import read_toml
 
 MAY_CHANGE = (
     "checkpoint_seconds",
@@ -31,6 +32,8 @@ MAY_CHANGE = (
     "threads",
     "out",
 )  # results do not depend on these, but for their last bits
+
+IN_THE_FILE = {"learners": list[str], "streams": list[str], "seeds": list[int], "table1": bool}  # under [compare]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,20 +102,35 @@ def read_plan(directory: Path) -> Plan | None:
     path = directory / "compare.toml"
     if not path.is_file():
         return None
-    content = tomllib.loads(path.read_text())
-    kept = content["compare"]
+    content = read_toml(path, "comparison")
+    kept = content.pop("compare", None)
+    if not isinstance(kept, dict):
+        raise BadInput(f"{path} is no comparison: there is no table [compare] in it")
+    for name in kept:
+        if name not in IN_THE_FILE:
+            raise BadSetting(f"{path}: unknown setting [compare] {name!r}{nearest(name, IN_THE_FILE)}")
+    for name in IN_THE_FILE:
+        if name not in kept:
+            raise BadInput(f"{path} is no comparison: there is no {name} under [compare]")
+    check_kinds(str(path), kept, IN_THE_FILE)
+    run, learner = split_settings(content, path)
     return Plan(
         learners=tuple(kept["learners"]),
         streams=tuple(kept["streams"]),
         seeds=tuple(kept["seeds"]),
         table1=kept["table1"],
-        run=RunSettings(**content["run"]),
-        settings=Settings(**content["learner"]),
+        run=RunSettings(**run),
+        settings=Settings(**learner),
     )
 
 
 def compare(
-    plan: Plan, directory: Path, *, jobs: int | None = None, console: Console | None = None
+    plan: Plan,
+    directory: Path,
+    *,
+    jobs: int | None = None,
+    console: Console | None = None,
+    trust: bool = False,
 ) -> tuple[list[Row], dict[str, list[str]]] | None:
     """Runs what is not finished yet, then writes the tables and the pictures; None when it was stopped.
 
@@ -127,6 +145,8 @@ def compare(
         one after the other in this process.
     console
         Where to show progress.
+    trust
+        As for `Run`, where a comparison that was there before is gone on with. A new one is the caller's own word.
 
     Returns
     -------
@@ -151,7 +171,7 @@ def compare(
             text = write_settings(*plan.settings_of(cell))
             write_atomically(cell.directory / "settings.toml", text.encode())
         with Watching(cells, console or Console(quiet=True)) as watching:
-            done = run_cells(todo, cores() if jobs is None else jobs, watching)
+            done = run_cells(todo, cores() if jobs is None else jobs, watching, trust=trust or earlier is None)
         if not done:
             return None
         rows = [

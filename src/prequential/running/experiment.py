@@ -83,7 +83,7 @@ def run_experiment(
         if slow:
             console.print(slow)
         with Watching(cells, console) as watching:
-            if not run_cells(todo, jobs, watching, threads=threads):
+            if not run_cells(todo, jobs, watching, threads=threads, trust=True):  # `_prepare` has made sure of them
                 return None
         found, failures = _collect(trials, cells, ask)
         if not found:

@@ -36,7 +36,7 @@ class Cell:
     directory: Path
 
 
-def run_cells(todo: Sequence[Cell], jobs: int, watching: Watching, *, threads: int = 1) -> bool:
+def run_cells(todo: Sequence[Cell], jobs: int, watching: Watching, *, threads: int = 1, trust: bool = False) -> bool:
     """Runs cells to their ends; False when it was asked to stop before.
 
     Parameters
@@ -49,20 +49,22 @@ def run_cells(todo: Sequence[Cell], jobs: int, watching: Watching, *, threads: i
         What shows how far they are.
     threads
         Threads of each process.
+    trust
+        As for `Run`: whether the settings there are the user's own word.
     """
-    return _at_once(todo, jobs, threads, watching) if jobs else _one_by_one(todo, watching)
+    return _at_once(todo, jobs, threads, watching, trust) if jobs else _one_by_one(todo, watching, trust)
 
 
-def _one_by_one(todo: Sequence[Cell], watching: Watching) -> bool:
+def _one_by_one(todo: Sequence[Cell], watching: Watching, trust: bool) -> bool:
     for cell in todo:
         watching.update()
-        if run_cell(cell.directory) == "stopped":
+        if run_cell(cell.directory, trust=trust) == "stopped":
             return False
         watching.update()
     return True
 
 
-def _at_once(todo: Sequence[Cell], jobs: int, threads: int, watching: Watching) -> bool:
+def _at_once(todo: Sequence[Cell], jobs: int, threads: int, watching: Watching, trust: bool) -> bool:
     """Runs cells in processes of their own, so many at a time; False when it was asked to stop."""
     waiting = list(todo)
     running: dict[Cell, subprocess.Popen[bytes]] = {}
@@ -71,7 +73,7 @@ def _at_once(todo: Sequence[Cell], jobs: int, threads: int, watching: Watching) 
             while waiting or running:
                 while waiting and len(running) < jobs:
                     cell = waiting.pop(0)
-                    running[cell] = start_cell(cell, threads)
+                    running[cell] = start_cell(cell, threads, trust=trust)
                 for cell, process in list(running.items()):
                     if process.poll() is not None:
                         del running[cell]
@@ -93,9 +95,10 @@ def _at_once(todo: Sequence[Cell], jobs: int, threads: int, watching: Watching) 
     return True
 
 
-def start_cell(cell: Cell, threads: int = 1) -> subprocess.Popen[bytes]:
+def start_cell(cell: Cell, threads: int = 1, *, trust: bool = False) -> subprocess.Popen[bytes]:
     """Begins or goes on with the run of a cell, in a process of its own."""
     command = [sys.executable, "-m", "prequential.running.cell", str(cell.directory), str(os.getpid())]
+    command += ["--trust"] * trust
     with os.fdopen(open_own(cell.directory / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         # the threads are counted when torch is imported, so they are set before
         return subprocess.Popen(

@@ -41,6 +41,7 @@ from prequential.scoring.scores import Scores
 from prequential.settings import Settings
 from prequential.streams.open import OF_A_RUN, open_stream, stream_options, with_whole_path
 from prequential.streams.stream import Chunk, Stream
+from prequential.trust import names_from
 
 DEFAULT_CLASSES = 100
 
@@ -60,10 +61,15 @@ class Run:
         An empty or new directory for a new run, or that of an earlier one.
     run, learner
         The settings of a new run; None goes on with the ones kept in the directory.
+    trust
+        Whether the settings kept in the directory may ask for what `prequential.trust` does not allow by itself.
     """
 
-    def __init__(self, directory: Path, run: RunSettings | None = None, learner: Settings | None = None) -> None:
+    def __init__(
+        self, directory: Path, run: RunSettings | None = None, learner: Settings | None = None, *, trust: bool = False
+    ) -> None:
         self.directory = directory
+        stored = directory if run is None or learner is None else None
         self.ranks = here()  # of several processes, the first one writes, and the others help it to learn
         if run is None or learner is None:
             given, learning = read_settings(directory / "settings.toml")
@@ -76,19 +82,21 @@ class Run:
         examples = run.examples or written
         # the seed of the learner also makes the stream, where that is drawn at random; flags win over brackets
         options = {"seed": learner.seed, **options, **_stream_options(run, name, examples)}
-        self.stream: Stream = open_stream(name, **options)
+        with names_from(stored, trust=trust):
+            self.stream: Stream = open_stream(name, **options)
         self.length = min(examples or len(self.stream), len(self.stream))
         if not self.length:
             raise BadInput(f"the stream {run.stream} has 0 examples, expected at least 1")
         if run.threads is not None:
             torch.set_num_threads(run.threads)
-        self.learner = make_learner(
-            run.learner,
-            run.classes or self.stream.classes or DEFAULT_CLASSES,
-            settings=learner,
-            device=run.device if self.ranks.count == 1 else str(self.ranks.device),
-            missing=self.stream.missing,
-        )
+        with names_from(stored, trust=trust):
+            self.learner = make_learner(
+                run.learner,
+                run.classes or self.stream.classes or DEFAULT_CLASSES,
+                settings=learner,
+                device=run.device if self.ranks.count == 1 else str(self.ranks.device),
+                missing=self.stream.missing,
+            )
         self.scores = Scores(self.learner.labels.capacity, self.stream.task_starts())
         self.records = RecordWriter(directory / "records")
         self.position = 0

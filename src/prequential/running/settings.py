@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
+import typing
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,8 +12,12 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from cyclopts import Parameter
 
-from prequential.errors import BadInput, BadSetting
-from prequential.settings import Settings
+from prequential.calls import check_kinds
+from prequential.errors import BadSetting
+from prequential.settings import LARGEST, Settings, say_number
+from prequential.toml import read_toml
+
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +63,7 @@ class RunSettings:
     """Directory for the results; by default a new one in runs/."""
 
     def __post_init__(self) -> None:
+        check_kinds("the run", {field.name: getattr(self, field.name) for field in fields(self)}, HINTS["run"])
         for name, low in (
             ("tasks", 1),
             ("task_length", 1),
@@ -69,8 +75,16 @@ class RunSettings:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise BadSetting(f"{name} ({value}) must be at least {low}")
-        if self.checkpoint_seconds < 0:
+            if value is not None and value > (most := MOST_THREADS if name == "threads" else LARGEST):
+                raise BadSetting(f"{name} ({say_number(value)}) must be at most {most:,}")
+        if not self.checkpoint_seconds >= 0:
             raise BadSetting(f"checkpoint_seconds ({self.checkpoint_seconds}) must be at least 0")
+
+
+HINTS: dict[str, dict[str, Any]] = {
+    "run": typing.get_type_hints(RunSettings),
+    "learner": typing.get_type_hints(Settings),
+}
 
 
 def write_settings(run: RunSettings, learner: Settings) -> str:
@@ -87,22 +101,38 @@ def write_settings(run: RunSettings, learner: Settings) -> str:
 
 def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The run's and the learner's settings given in a TOML file, under [run] and [learner] or at the top level."""
-    try:
-        content = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise BadInput(f"cannot read the settings {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path} is not a TOML file: {error}") from None
-    known = {"run": [f.name for f in fields(RunSettings)], "learner": [f.name for f in fields(Settings)]}
+    return split_settings(read_toml(path), path)
+
+
+def split_settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run's and the learner's settings among what a TOML file holds, each checked for its place and its kind."""
     given: dict[str, dict[str, Any]] = {"run": {}, "learner": {}}
-    tables = {name: content.pop(name) for name in given if isinstance(content.get(name), dict)}
-    flat = content  # `learner` can be the name of one, and then it is here
-    for table in ("run", "learner"):
-        for name, value in [*flat.items(), *tables.get(table, {}).items()]:
-            name = name.replace("-", "_")
-            if name in known[table]:
-                given[table][name] = value
-            elif name not in known["learner" if table == "run" and name in flat else "run"]:
-                near = get_close_matches(name, known["run"] + known["learner"], 1)
-                raise BadSetting(f"{path}: unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    for table, name, value in placed_settings(content, path):
+        hint = HINTS[table][name]
+        if hint == Path | None and isinstance(value, str):
+            value = Path(value)
+        check_kinds(str(path), {name: value}, HINTS[table])
+        given[table][name] = value
     return given["run"], given["learner"]
+
+
+def placed_settings(content: dict[str, Any], path: Path | str) -> Iterator[tuple[str, str, Any]]:
+    """Table, name and value of each setting; one that is unknown, in the wrong table or given twice is refused."""
+    tables = {table: content[table] for table in HINTS if isinstance(content.get(table), dict)}
+    flat = {name: value for name, value in content.items() if name not in tables}  # `learner` can be the name of one
+    seen: dict[str, str] = {}
+    for place, values in [("", flat), *tables.items()]:
+        for raw, value in values.items():
+            name = raw.replace("-", "_")
+            table = next((table for table, hints in HINTS.items() if name in hints), None)
+            if table is None:
+                near = get_close_matches(name[:100], [*HINTS["run"], *HINTS["learner"]], 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise BadSetting(f"{path}: unknown setting {raw!r}{hint}")
+            if place and place != table:
+                raise BadSetting(f"{path}: {name} is under [{place}], expected it under [{table}]")
+            if name in seen:
+                where = " and ".join(dict.fromkeys(f"under [{p}]" if p else "at the top" for p in (seen[name], place)))
+                raise BadSetting(f"{path}: {name} is given twice, {where}; leave out one of the two")
+            seen[name] = place
+            yield table, name, value

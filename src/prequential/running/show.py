@@ -13,11 +13,11 @@ from prequential.running.run import Run
 from prequential.scoring.scores import Scores
 
 
-def show_run(directory: Path, console: Console) -> None:
-    """Prints what a run has found and draws its pictures again."""
+def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
+    """Prints what a run has found and draws its pictures again; `trust` is as for `Run`."""
     if not (directory / "settings.toml").is_file():
         raise BadInput(f"{directory} holds no run: there is no settings.toml in it")
-    run = Run(directory)
+    run = Run(directory, trust=trust)
     if not any((directory / "records").glob("*.parquet")):
         raise BadInput(f"the run in {directory} has recorded no example yet")
     scores = Scores.from_records(directory / "records", run.learner.labels.capacity, run.stream.task_starts())

@@ -28,10 +28,12 @@ from prequential.running.cell import run_cell
 from prequential.running.pool import Cell, cores, settle, start_cell, terminated_like_interrupted
 from prequential.running.settings import write_settings
 from prequential.running.sweep_plan import OBJECTIVES, Point, SweepPlan, read_sweep
+from prequential.running.sweep_storage import is_inside, without_password
 from prequential.running.sweep_study import Row, Trials
 from prequential.running.sweep_tables import write_results
 from prequential.running.sweep_watching import WatchSweep
 from prequential.running.tables import read_result
+from prequential.trust import names_from, need_trust
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 20.0  # how often a worker says that it is alive, and looks for others that are not
@@ -62,6 +64,7 @@ def sweep(
     storage: str | None = None,
     out: Path | None = None,
     console: Console | None = None,
+    trust: bool = False,
 ) -> tuple[SweepPlan, list[Row], Path] | None:
     """Runs the trials that are missing, then writes tables and pictures; None when it was stopped.
 
@@ -80,6 +83,9 @@ def sweep(
         The directory of the sweep; by default runs/NAME.
     console
         Where to show progress.
+    trust
+        Whether a file that lies in the directory of a sweep, as its own copy does, may name a database elsewhere, another
+        directory, or data to fetch. Any other file is the caller's own word.
 
     Returns
     -------
@@ -90,6 +96,13 @@ def sweep(
     if trials is not None and trials < 1:
         raise BadSetting(f"trials ({trials}) must be at least 1")
     plan, text = read_sweep(file), file.read_bytes()
+    begun = any((file.parent / name).exists() for name in OURS if name != file.name)
+    stored = file.parent if begun else None  # its file is a sweep's own copy
+    with names_from(stored, trust=trust):
+        if storage is None and plan.storage is not None and not is_inside(plan.storage, file.parent):
+            need_trust(f"to keep its trials in {without_password(plan.storage)}")
+        if out is None and plan.out is not None and plan.out.resolve() != file.parent.resolve():
+            need_trust(f"to work in {plan.out}")
     directory = out or plan.out or Path("runs") / plan.name
     # killed at any moment after the directory was made, it holds nothing but what is ours
     known = any((directory / name).exists() for name in OURS)
@@ -102,7 +115,7 @@ def sweep(
     try:
         write_atomically(directory / "sweep.toml", text)
         with WatchSweep(plan, all_trials.total, console) as watching:
-            worker = Worker(plan, directory, all_trials, watching)
+            worker = Worker(plan, directory, all_trials, watching, trust=trust or stored is None)
             done = worker.one_by_one() if jobs == 0 else worker.at_once(jobs or cores())
         rows = all_trials.rows()
         write_results(plan, rows, directory)
@@ -114,8 +127,11 @@ def sweep(
 class Worker:
     """Claims trials and runs them, until there are none left."""
 
-    def __init__(self, plan: SweepPlan, directory: Path, trials: Trials, watching: WatchSweep) -> None:
+    def __init__(
+        self, plan: SweepPlan, directory: Path, trials: Trials, watching: WatchSweep, *, trust: bool = False
+    ) -> None:
         self.plan, self.directory, self.trials, self.watching = plan, directory, trials, watching
+        self.trust = trust
         self.hand: list[Work] = []
         self._beat = time.monotonic()
         self._wait_until = 0.0
@@ -134,7 +150,7 @@ class Worker:
                     self._pause()
                     continue
                 for seed in work.waiting:
-                    if run_cell(work.cells[seed].directory) == "stopped":
+                    if run_cell(work.cells[seed].directory, trust=self.trust) == "stopped":
                         raise KeyboardInterrupt
                     if self._failed(work, seed):
                         break
@@ -178,7 +194,7 @@ class Worker:
         free = jobs - sum(len(work.running) for work in self.hand)
         for work, seed in self._startable(free):
             work.waiting.remove(seed)
-            work.running[seed] = start_cell(work.cells[seed])
+            work.running[seed] = start_cell(work.cells[seed], trust=self.trust)
             changed = True
         self.watching.update(self.trials.rows() if changed else None, self.hand)
         if self.hand:

@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import re
-import tomllib
 import typing
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from prequential.calls import fits, nearest, parse_call, say_kind
-from prequential.errors import BadInput, BadSetting, MissingExtra
+from prequential.errors import BadSetting, MissingExtra
 from prequential.learners.named import make_learner
-from prequential.running.settings import RunSettings
+from prequential.running.settings import RunSettings, placed_settings
 from prequential.settings import Settings, for_digits
 from prequential.streams.open import check_spec, with_whole_path
+from prequential.toml import read_toml
 
 METHODS = ("grid", "random", "tpe", "nsga2")
 # What can be an objective, and whether more of it is better.
@@ -185,12 +185,7 @@ def with_options(spec: str, options: dict[str, Any]) -> str:
 
 def read_sweep(path: Path) -> SweepPlan:
     """The sweep that a TOML file describes; anything wrong in it is said in one sentence."""
-    try:
-        content = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise BadInput(f"cannot read the sweep {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not a TOML file: {error}") from None
+    content = read_toml(path, "sweep")
     try:
         return _plan(content, path)
     except BadSetting as error:
@@ -249,11 +244,9 @@ def _table(content: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _fixed(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings that all runs share, under [run] and [learner] or at the top level."""
-    tables = [content.pop(name) for name in ("run", "learner") if isinstance(content.get(name), dict)]
     run: dict[str, Any] = {}
     learner: dict[str, Any] = {}
-    for raw, value in [pair for table in (content, *tables) for pair in table.items()]:
-        name = _known(raw)
+    for _, name, value in placed_settings(content, ""):
         if name == "out":
             raise BadSetting("out belongs under [sweep]: each run has a directory of its own in it")
         (run if name in RUN else learner)[name] = _checked(name, value)

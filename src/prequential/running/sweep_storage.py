@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prequential.errors import BadInput, MissingExtra
 from prequential.files import locked, make_directory
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+    from optuna.storages.journal import BaseJournalBackend
 
 PATIENCE = (0.5, 1, 2, 4, 8, 16, 32)  # seconds to wait for a storage that does not answer
 T = TypeVar("T")
@@ -35,7 +37,7 @@ def open_storage(url: str) -> tuple[BaseStorage, Path | None]:
             make_directory(path.parent)
             return JournalStorage(JournalFileBackend(str(path))), None
         if url.startswith(("redis://", "rediss://")):
-            return JournalStorage(JournalRedisBackend(url)), None
+            return JournalStorage(_without_snapshots(JournalRedisBackend(url))), None
         place = sqlalchemy.engine.make_url(url)
         shown = place.render_as_string(hide_password=True)
         if place.get_backend_name() != "sqlite":
@@ -52,6 +54,41 @@ def open_storage(url: str) -> tuple[BaseStorage, Path | None]:
             f"cannot open the storage {shown!r}: {cause[0]}; expected a database URL such as sqlite:///study.db or "
             "postgresql://user:password@host/name, or journal:PATH"
         ) from None
+
+
+def _without_snapshots(backend: BaseJournalBackend) -> BaseJournalBackend:
+    """The same backend without its snapshots: they are pickles, and whoever can write to the server could run code here."""
+    from optuna.storages.journal import BaseJournalBackend
+
+    class LogOnly(BaseJournalBackend):
+        def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
+            return backend.read_logs(log_number_from)
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            backend.append_logs(logs)
+
+    return LogOnly()
+
+
+def is_inside(url: str, directory: Path) -> bool:
+    """Whether a storage is a file in this directory, opened without further options.
+
+    >>> is_inside("sqlite:////tmp/sweep/study.db", Path("/tmp/sweep")), is_inside("redis://host", Path("/tmp/sweep"))
+    (True, False)
+    """
+    kind = next((kind for kind in ("journal:", "sqlite:///") if url.startswith(kind)), None)
+    if kind is None or "?" in url:
+        return False
+    return Path(url.removeprefix(kind)).resolve().is_relative_to(directory.resolve())
+
+
+def without_password(url: str) -> str:
+    """A storage's URL as it may be shown.
+
+    >>> without_password("postgresql://me:secret@host/name")
+    'postgresql://me:***@host/name'
+    """
+    return re.sub(r"(://[^/@]*):[^@]*@", r"\1:***@", url)
 
 
 def patiently(act: Callable[[], T], waits: tuple[float, ...] = PATIENCE) -> T:

@@ -105,12 +105,12 @@ class Trials:
                 with suppress(UpdateFinishedTrialError):
                     if self._storage.set_trial_state_values(waiting._trial_id, state=TrialState.RUNNING):
                         trial = Trial(self.study, waiting._trial_id)
-                        if self._own(trial):
-                            return trial.number, self._suggest(trial)
+                        if self._own(trial) and (point := self._suggest(trial)) is not None:
+                            return trial.number, point
             while self.plan.method != "grid" and len(originals(self._all())) < self.total:
                 trial = self.study.ask()
-                if self._own(trial):
-                    return trial.number, self._suggest(trial)
+                if self._own(trial) and (point := self._suggest(trial)) is not None:
+                    return trial.number, point
         return None
 
     def _own(self, trial: Trial) -> bool:
@@ -128,12 +128,20 @@ class Trials:
             self.fail(trial.number, "it stands for nothing: another worker made the same trial")
         return not spare
 
-    def _suggest(self, trial: Trial) -> Point:
+    def _suggest(self, trial: Trial) -> Point | None:
+        """Where a trial is; None, and it has failed, when the storage says something that the sweep cannot have drawn."""
+        try:
+            return self._drawn(trial)
+        except BadInput as error:
+            self.fail(trial.number, str(error))
+            return None
+
+    def _drawn(self, trial: Trial) -> Point:
         point: Point = {}
         for name in self.plan.order():
             if self.plan.matters(name, point):
                 value = trial._suggest(name, _distribution(self.plan.vary[name]))
-                point[name] = _decoded(self.plan.vary[name], value)
+                point[name] = _checked(name, self.plan.vary[name], value)
         return point
 
     # Ending.
@@ -328,6 +336,18 @@ def _decoded(domain: Choice | Range, value: Any) -> Any:
     if isinstance(domain, Choice):
         return next((choice for choice in domain.values if _encoded(choice) == value), value)
     return value
+
+
+def _checked(name: str, domain: Choice | Range, value: Any) -> Any:
+    """A value of a stored trial, which must be one that the sweep could have drawn itself."""
+    found = _decoded(domain, value)
+    if isinstance(domain, Choice):
+        inside = any(type(choice) is type(found) and choice == found for choice in domain.values)
+    else:
+        inside = isinstance(found, (int, float)) and domain.low <= found <= domain.high
+    if not inside:
+        raise BadInput(f"the stored trial has {name} = {str(found)[:80]!r}, which is not among what [vary] allows")
+    return found
 
 
 def _distribution(domain: Choice | Range, *also: Any) -> Any:

@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from prequential.errors import BadInput
+from prequential.trust import need_trust
 
 PIECE = 2**20
 
@@ -30,6 +31,7 @@ def download(url: str, path: Path, *, md5: str, timeout: float = 30) -> Path:
     """
     if path.exists() and _md5(path) == md5:
         return path
+    need_trust(f"to fetch {url}")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +16,7 @@ from prequential.running.settings import RunSettings, read_settings
 from prequential.scoring.records import part_bounds
 from prequential.scoring.scores import Folded, Scores
 from prequential.settings import Settings
+from prequential.toml import read_toml
 
 FINE_ROWS = 8192  # points of the curve before neighbours are merged: enough to zoom in
 EARLY = np.unique(np.round(1.05 ** np.arange(500)).astype(np.int64))  # where the curve is kept exactly, for a log axis
@@ -221,7 +221,7 @@ def find_runs(paths: Iterable[Path], *, unfinished: bool = False) -> list[Path]:
         kept = [cell for cell in inside if unfinished or _read_json(cell / "scores.json").get("finished")]
         if not kept:
             raise BadInput(f"the comparison in {path} has 0 finished runs of {len(inside)}, expected at least 1")
-        found += _in_order(kept, tomllib.loads((path / "compare.toml").read_text())["compare"])
+        found += _in_order(kept, _names(path / "compare.toml", "compare"))
     return list(dict.fromkeys(found))
 
 
@@ -232,12 +232,22 @@ def _in_order(cells: list[Path], compared: dict[str, Any]) -> list[Path]:
         return next((i for i, other in enumerate(names) if name == other), len(names))
 
     def key(cell: Path) -> tuple[int, int, str, int]:
-        run = tomllib.loads((cell / "settings.toml").read_text()).get("run", {})
-        stream = rank([_end(name) for name in compared["streams"]], _end(run.get("stream", "")))
-        learner = rank(compared["learners"], run.get("learner", "transformer"))
+        run = _names(cell / "settings.toml", "run")
+        stream = rank([_end(str(name)) for name in _list(compared.get("streams"))], _end(str(run.get("stream", ""))))
+        learner = rank(_list(compared.get("learners")), run.get("learner", "transformer"))
         return stream, learner, str(cell.parent), int(cell.name) if cell.name.isdecimal() else 0
 
     return sorted(cells, key=key)
+
+
+def _names(path: Path, table: str) -> dict[str, Any]:
+    """A table of a TOML file; nothing in it is looked up by its name."""
+    found = read_toml(path).get(table)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _end(stream: str) -> str:

@@ -27,7 +27,7 @@ from prequential.errors import BadSetting, MissingExtra
 LARGEST = 10_000_000  # of a whole number among the options: buffers and tables are as long as some of them say
 MOST = 10_000  # of one that says how many there are of something (n_models, n_factors, ...), and of models in all
 MOST_JOBS = 64  # threads or processes
-MOST_BITS = 16  # of a code of which River lists all
+MOST_BITS = 16  # of an exact code: River makes a list of 2 to that power
 DEEPEST = 8  # models inside models
 COUNTS = ("hidden_layer_sizes", "code_size")  # besides those that begin with n_
 MODELS = ("n_models", "n_estimators", "n_trees", "code_size")  # how many copies there are of what is inside
@@ -220,10 +220,9 @@ def _planned(library: str, path: Any, given: Any, seed: int, *, classifier: bool
         if name not in names and not free:
             raise BadSetting(f"model {path!r} has no option {name!r}{nearest(name, names)}")
         settings[name] = _checked(library, f"model {path!r}: {name}", name, value, seed, depth)
-    if settings.get("coding_method") == "exact" and settings.get("code_size", 0) > MOST_BITS:  # lists 2 to that power
-        raise BadSetting(
-            f"model {path!r}: code_size is {settings['code_size']}, expected at most {MOST_BITS} where exact"
-        )
+    bits = settings.get("code_size")
+    if settings.get("coding_method") == "exact" and isinstance(bits, int) and bits > MOST_BITS:
+        raise BadSetting(f"model {path!r}: code_size is {bits}, expected at most {MOST_BITS} where the coding is exact")
     own = LIBRARIES[library].seed
     if own in names and own not in settings:
         settings[own] = seed
@@ -242,12 +241,14 @@ def _checked(library: str, where: str, name: str, value: Any, seed: int, depth: 
     if isinstance(value, (list, tuple)):
         if name in COUNTS:
             _check_layers(where, value)
-        return type(value)([_checked(library, where, name, part, seed, depth) for part in value])
+        parts = [_checked(library, where, name, part, seed, depth) for part in value]
+        return tuple(parts) if isinstance(value, tuple) else parts
     if value is not None and not isinstance(value, (str, numbers.Real)):
         raise BadSetting(
             f"{where} is a {type(value).__name__}, expected a number, a word, a list or an object of the library"
         )
-    if isinstance(value, numbers.Integral) and name not in SEEDS:
+    is_whole = isinstance(value, numbers.Integral)
+    if is_whole and name not in SEEDS:
         most = MOST_JOBS if name == "n_jobs" else MOST if name.startswith("n_") or name in COUNTS else LARGEST
         if abs(value) > most:
             shown = f"{value:,}" if abs(value) < 10**20 else "a number of more than 20 digits"
@@ -277,4 +278,6 @@ def _made(value: Any) -> Any:
         return value.make()
     if isinstance(value, dict):
         return {key: _made(part) for key, part in value.items()}
-    return type(value)([_made(part) for part in value]) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return type(value)([_made(part) for part in value])
+    return value

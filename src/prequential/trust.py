@@ -1,0 +1,55 @@
+"""Whose word a name is: that of the user, or that of a file in a directory that somebody else may have made.
+
+What a user writes on the command line, in Python, or in a file given as an argument (`run --config FILE`, `sweep FILE`)
+is his own word. What is read from a directory that was there before (`resume`, `show`, `compare --out` and the runs
+inside, a sweep's own copy of its file) is stored. A stored name may mean what comes with this package, a classifier that
+`learners/baselines/libraries.py` lets through, and data to read. For anything beyond (fetching data, a database on the
+net, another directory to write to) the user must say that the directory is to be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from prequential.errors import PrequentialError
+
+_stored: ContextVar[Path | None] = ContextVar("stored", default=None)
+
+
+class Untrusted(PrequentialError):
+    """A stored file asks for something that needs the user's trust; nothing was done."""
+
+
+@contextmanager
+def names_from(stored: Path | None, *, trust: bool = False) -> Iterator[None]:
+    """Inside, names are those of a file in this place; None: they are the user's own.
+
+    Parameters
+    ----------
+    stored
+        The directory or file that the names were read from.
+    trust
+        Whether the user has said that it is to be trusted (`--trust`).
+
+    Examples
+    --------
+    >>> with names_from(Path("runs/theirs")):
+    ...     need_trust("to fetch https://example.org/data.zip")
+    Traceback (most recent call last):
+    prequential.trust.Untrusted: runs/theirs asks to fetch https://example.org/data.zip; if you trust who made it, add --trust (in Python trust=True)
+    """
+    token = _stored.set(None if trust else stored)
+    try:
+        yield
+    finally:
+        _stored.reset(token)
+
+
+def need_trust(what: str) -> None:
+    """Refuses something (to ...) that a stored file may not ask for by itself."""
+    stored = _stored.get()
+    if stored is not None:
+        raise Untrusted(f"{stored} asks {what}; if you trust who made it, add --trust (in Python trust=True)")
