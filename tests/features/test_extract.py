@@ -430,3 +430,54 @@ def test_timm_is_used_where_it_runs(monkeypatch):
     net = load_network("timm:tiny")
     assert (net.width, net.size) == (4, 10)
     assert net(Images(3).x).shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("config.json", {"auto_map": {"AutoModel": "evil.Model"}}),
+        ("config.json", {"vision_config": {"auto_map": {"AutoConfig": "evil.Config"}}}),
+        ("config.json", {"attn_implementation": "attacker/kernel"}),
+        ("config.json", {"_attn_implementation": {"": "attacker/kernel"}}),
+        ("config.json", {"quantization_config": {"quant_method": "bitsandbytes"}}),
+        ("config.json", {"use_pretrained_backbone": True, "backbone": "resnet50"}),
+        ("config.json", {"backbone": "attacker/weights"}),
+        ("preprocessor_config.json", {"auto_map": {"AutoImageProcessor": "evil.Processor"}}),
+        ("adapter_config.json", {"base_model_name_or_path": "attacker/weights"}),
+    ],
+)
+def test_a_folder_runs_no_code_and_fetches_nothing(weights, tmp_path, name, changes):
+    folder = shutil.copytree(weights / "dino", tmp_path / "folder")
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n")
+    path = folder / name
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.is_file() else {}), **changes}))
+    with pytest.raises(BadInput, match=rf"{next(iter(changes))}|adapter_config\.json"):
+        load_network(folder)
+    assert not (tmp_path / "executed").exists()
+
+
+class _Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_pickled_weights_are_never_loaded_whatever_timm_asks_for(tmp_path, monkeypatch):
+    torch.save({"weight": _Evil(str(tmp_path / "executed"))}, tmp_path / "weights.bin")
+
+    class Fake:
+        @staticmethod
+        def create_model(name, pretrained, num_classes):
+            torch.load(tmp_path / "weights.bin", weights_only=False)
+
+    monkeypatch.setitem(sys.modules, "timm", Fake)
+    before = dict(os.environ)
+    with pytest.raises(BadInput, match="timm:tiny cannot be loaded"):
+        load_network("timm:tiny")
+    assert dict(os.environ) == before
+    assert not (tmp_path / "executed").exists()
+    for name in ("timm:hf-hub:attacker/net", "timm:local-dir:/tmp/net", "timm:", "timm:../net"):
+        with pytest.raises(BadInput, match="is no network of timm's own"):
+            load_network(name)

@@ -322,12 +322,11 @@ def _check_config(folder: Path) -> None:
         raise BadInput(
             f"{folder} holds an adapter (adapter_config.json), which could load another network; expected one"
         )
-    for path in sorted(folder.glob("*.json")):
+    for path in (folder / name for name in CONFIGS):
         try:
-            content = json.loads(path.read_text())
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path} is not a JSON file: {_first_line(error)}") from None
-        found = path.name in CONFIGS and _asks_for_code(content)
+            found = _asks_for_code(_json(path))
+        except (ValueError, RecursionError, OSError) as error:
+            raise BadInput(f"the network in {folder} cannot be loaded: {path.name}: {_first_line(error)}") from None
         if found:
             raise BadInput(
                 f"{path} has {found}, which would run or fetch what is not in the folder; nothing was loaded"
@@ -343,18 +342,16 @@ def _asks_for_code(content: Any) -> str:
             todo += one
         if isinstance(one, dict):
             for key, value in one.items():
-                names = isinstance(value, str) and ("/" in value or ":" in value)  # a repository on the hub
-                if value and (key in CODE or (key.endswith("_implementation") and not _is_plain(value))):
-                    return f"{key} = {str(value)[:60]!r}"
-                if key == "backbone" and names:
+                named = key.endswith("_implementation") or key == "backbone"
+                if value and (key in CODE or (named and not _is_plain(value))):
                     return f"{key} = {str(value)[:60]!r}"
                 todo.append(value)
     return ""
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an implementation is one that comes with PyTorch or transformers, and no kernel from the hub."""
-    return isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None
+    """Whether a value names what comes with PyTorch or transformers, and no repository of the hub (owner/name)."""
+    return isinstance(value, bool) or (isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None)
 
 
 @contextmanager

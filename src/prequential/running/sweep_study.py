@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from prequential.errors import BadSetting
+from prequential.errors import BadInput, BadSetting
 from prequential.files import LockHeld, locked, make_directory, open_own
 from prequential.running.sweep_plan import OBJECTIVES, Choice, Point, Range, SweepPlan
 from prequential.running.sweep_sampler import is_spare, make_sampler, originals

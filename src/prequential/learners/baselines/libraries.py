@@ -22,6 +22,7 @@ import numpy as np
 
 from prequential.calls import nearest
 from prequential.errors import BadSetting, MissingExtra
+from prequential.settings import say_number
 
 # Limits, so that a file cannot make a model swell.
 LARGEST = 10_000_000  # of a whole number among the options: buffers and tables are as long as some of them say
@@ -247,13 +248,15 @@ def _checked(library: str, where: str, name: str, value: Any, seed: int, depth: 
         raise BadSetting(
             f"{where} is a {type(value).__name__}, expected a number, a word, a list or an object of the library"
         )
-    is_whole = isinstance(value, numbers.Integral)
-    if is_whole and name not in SEEDS:
-        most = MOST_JOBS if name == "n_jobs" else MOST if name.startswith("n_") or name in COUNTS else LARGEST
-        if abs(value) > most:
-            shown = f"{value:,}" if abs(value) < 10**20 else "a number of more than 20 digits"
-            raise BadSetting(f"{where} is {shown}, expected at most {most:,}")
+    if isinstance(value, numbers.Integral) and name not in SEEDS:
+        _check_size(where, name, int(value))
     return value
+
+
+def _check_size(where: str, name: str, value: int) -> None:
+    most = MOST_JOBS if name == "n_jobs" else MOST if name.startswith("n_") or name in COUNTS else LARGEST
+    if abs(value) > most:
+        raise BadSetting(f"{where} is {say_number(value)}, expected at most {most:,}")
 
 
 def _check_layers(where: str, sizes: Sequence[Any]) -> None:
