@@ -451,7 +451,7 @@ def test_a_folder_runs_no_code_and_fetches_nothing(weights, tmp_path, name, chan
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n")
     path = folder / name
     path.write_text(json.dumps({**(json.loads(path.read_text()) if path.is_file() else {}), **changes}))
-    with pytest.raises(BadInput, match=rf"{next(iter(changes))}|adapter_config\.json"):
+    with pytest.raises(BadInput, match=r"nothing was loaded|holds an adapter"):
         load_network(folder)
     assert not (tmp_path / "executed").exists()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,10 @@ import pytest
 from prequential.checkpoint import read_checkpoint, write_checkpoint
 from prequential.cli import main
 from prequential.learners.baselines import RiverLearner, SklearnLearner
+from prequential.running.compare import Plan, compare
+from prequential.running.sweep_storage import open_storage
+from prequential.streams.download import download
+from prequential.trust import Untrusted, names_from
 
 pytest.importorskip("sklearn")
 SMALL = ["--stream", "digits(tasks=2, task_length=20)", "--classes", "10", "--device", "cpu"]
@@ -118,3 +125,158 @@ def test_a_checkpoint_executes_nothing(tmp_path, marked, kind):
             kind.load(tmp_path / "crafted")
         assert len(str(error.value)) <= 300
         assert intact(*marked)
+
+
+# What a stored file may ask for, and what needs --trust.
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Notes what would have been fetched."""
+    asked: list[str] = []
+
+    def refuse(url, **_):
+        asked.append(url)
+        raise OSError("there is no network here")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    return asked
+
+
+@pytest.mark.parametrize("stream", ["emnist(download=true)", "cifar100(download=true)", "split:emnist(download=true)"])
+@pytest.mark.parametrize("command", ["resume", "show"])
+def test_a_run_directory_fetches_nothing_without_trust(
+    tmp_path, capsys, finished, no_network, monkeypatch, stream, command
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = shutil.copytree(finished, tmp_path / "run")
+    settings = (run / "settings.toml").read_text()
+    (run / "settings.toml").write_text(re.sub("stream = .*", f'stream = "{stream}"', settings))
+    capsys.readouterr()
+    said = refused(capsys, [command, run])
+    assert not no_network
+    if not stream.startswith("split:"):
+        assert "asks to fetch https://" in said
+        assert "--trust" in said
+        assert "no network here" in refused(capsys, [command, run, "--trust"])
+        assert len(no_network) == 1
+
+
+def test_what_was_fetched_before_is_used_without_trust(tmp_path):
+    (tmp_path / "file").write_bytes(b"data")
+    with names_from(tmp_path):
+        assert download("https://a/b", tmp_path / "file", md5=hashlib.md5(b"data").hexdigest()) == tmp_path / "file"
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_comparison_made_elsewhere_fetches_nothing_without_trust(tmp_path, no_network, monkeypatch, trust):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    plan = Plan(learners=("majority",), streams=("emnist(download=true)",))
+    plan.write(tmp_path)
+    rows, _ = compare(plan, tmp_path, jobs=0, trust=trust)
+    assert bool(no_network) == trust
+    assert ("add --trust" in rows[0].failures[0]) == (not trust)
+
+
+def test_a_new_comparison_is_the_callers_own_word(tmp_path, no_network, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compare(Plan(learners=("majority",), streams=("emnist(download=true)",)), tmp_path / "new", jobs=0)
+    assert len(no_network) == 1
+
+
+SWEEP = '[sweep]\nmethod = "grid"\n{}\n[run]\nstream = "digits(tasks=2, task_length=10)"\nlearner = "majority"\n[vary]\nmajority.window = [5, 9]\n'
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        'storage = "postgresql://me:secret@attacker.example/db"',
+        'storage = "redis://attacker.example"',
+        'storage = "mysql+pymysql://attacker.example/db?read_default_file=/etc/passwd"',
+        'storage = "sqlite:///../elsewhere.db"',
+        'storage = "journal:/tmp/elsewhere.log"',
+        'storage = "sqlite:///study.db?mode=memory&uri=true"',
+        'out = "elsewhere"',
+    ],
+)
+def test_the_file_in_a_sweeps_directory_names_nothing_elsewhere_without_trust(tmp_path, capsys, monkeypatch, given):
+    pytest.importorskip("optuna")
+    opened = []
+    monkeypatch.setattr("prequential.running.sweep_study.open_storage", lambda url: opened.append(url))
+    monkeypatch.chdir(tmp_path)
+    directory = tmp_path / "theirs"
+    (directory / "trials").mkdir(parents=True)
+    (directory / "sweep.toml").write_text(SWEEP.format(given))
+    arguments = ["sweep", directory / "sweep.toml"]
+    said = refused(capsys, arguments if "out" in given else [*arguments, "--out", directory])
+    assert "asks to" in said
+    assert "--trust" in said
+    assert "secret" not in said
+    assert not opened
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs"}
+
+
+def test_a_file_elsewhere_and_the_command_line_are_the_users_word(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    from prequential.running.sweep import sweep
+
+    (tmp_path / "my.toml").write_text(SWEEP.format(f'storage = "journal:{tmp_path}/log"'))
+    _, rows, directory = sweep(tmp_path / "my.toml", out=tmp_path / "out", jobs=0)
+    assert [row.state for row in rows] == ["done", "done"]
+    with pytest.raises(Untrusted, match="to keep its trials in journal:"):
+        sweep(directory / "sweep.toml", out=directory, jobs=0)
+    for given in ({"storage": f"journal:{tmp_path}/log"}, {"trust": True}):
+        assert sweep(directory / "sweep.toml", out=directory, jobs=0, **given) is not None
+
+
+@pytest.mark.parametrize("vary", ['learner = ["majority"]', "majority.window = {low = 5, high = 9, points = 2}"])
+def test_trials_that_the_sweep_cannot_have_drawn_are_not_run(tmp_path, vary):
+    pytest.importorskip("optuna")
+    from prequential.running.sweep import sweep
+
+    text = SWEEP.format("").replace("majority.window = [5, 9]", vary)
+    (tmp_path / "my.toml").write_text(text.replace('learner = "majority"\n', "") if "learner =" in vary else text)
+    _, rows, directory = sweep(tmp_path / "my.toml", out=tmp_path / "out", jobs=0)
+    assert {row.state for row in rows} == {"done"}
+    runs = set((directory / "trials").iterdir())
+    with sqlite3.connect(directory / "study.db") as database:
+        database.execute("UPDATE trials SET state = 'WAITING'")
+        if "learner =" in vary:
+            hostile = {"name": "CategoricalDistribution", "attributes": {"choices": ["river:naive_bayes.GaussianNB"]}}
+            database.execute("UPDATE trial_params SET distribution_json = ?", (json.dumps(hostile),))
+        else:
+            hostile = {"log": False, "step": 1, "low": 1, "high": 10**6}
+            text = json.dumps({"name": "IntDistribution", "attributes": hostile})
+            database.execute("UPDATE trial_params SET param_value = 100000, distribution_json = ?", (text,))
+    _, rows, _ = sweep(tmp_path / "my.toml", out=tmp_path / "out", jobs=0)
+    assert {row.state for row in rows} == {"failed"}
+    assert all("the stored trial has" in row.why and len(row.why) <= 300 for row in rows)
+    assert set((directory / "trials").iterdir()) == runs
+
+
+def test_snapshots_of_a_redis_server_are_not_unpickled(monkeypatch):
+    optuna = pytest.importorskip("optuna")
+    asked = []
+
+    class Fake(optuna.storages.journal.BaseJournalBackend, optuna.storages.journal._base.BaseJournalSnapshot):
+        def __init__(self, url):
+            self.logs = []
+
+        def read_logs(self, log_number_from):
+            return self.logs[log_number_from:]
+
+        def append_logs(self, logs):
+            self.logs += logs
+
+        def load_snapshot(self):
+            asked.append("load")
+
+        def save_snapshot(self, snapshot):
+            asked.append("save")
+
+    monkeypatch.setattr("optuna.storages.journal.JournalRedisBackend", Fake)
+    storage, _ = open_storage("redis://host")
+    study = optuna.create_study(storage=storage)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=40)
+    assert len(study.trials) == 40
+    assert not asked

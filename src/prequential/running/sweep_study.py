@@ -140,7 +140,10 @@ class Trials:
         point: Point = {}
         for name in self.plan.order():
             if self.plan.matters(name, point):
-                value = trial._suggest(name, _distribution(self.plan.vary[name]))
+                try:
+                    value = trial._suggest(name, _distribution(self.plan.vary[name]))
+                except ValueError as error:  # it was drawn from something else
+                    raise BadInput(f"the stored trial has another {name} than [vary] allows: {error}") from None
                 point[name] = _checked(name, self.plan.vary[name], value)
         return point
 
