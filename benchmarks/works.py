@@ -7,6 +7,7 @@ results of two works can be compared. Everything is small: a few chunks, a netwo
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
 import importlib
 import json
@@ -243,9 +244,9 @@ class CompareWork(Work):
     variants = 2
 
     def go(self, tell: Tell) -> None:
-        from prequential.cli import main
-
         from killing import fork_cells
+
+        from prequential.cli import main
 
         fork_cells()
         learners = ["transformer", "last-label", "er(hidden=[8])"]
@@ -255,7 +256,7 @@ class CompareWork(Work):
     def result(self) -> dict[str, Any]:
         out = self.folder / "out"
         cells = {str(path.parent.relative_to(out)): run_result(path.parent) for path in out.rglob("settings.toml")}
-        rows = [line.split(",") for line in (out / "table.csv").read_text().splitlines()]
+        rows = list(csv.reader((out / "table.csv").read_text().splitlines()))
         timed = [i for i, name in enumerate(rows[0]) if "seconds" in name or "time" in name]
         table = [[cell for i, cell in enumerate(row) if i not in timed] for row in rows]
         return {"cells": cells, "table": digest(table), "files": _outside_cells(out)}
@@ -268,9 +269,9 @@ class SweepWork(Work):
     variants = 2
 
     def go(self, tell: Tell) -> None:
-        from prequential.cli import main
-
         from killing import fork_cells
+
+        from prequential.cli import main
 
         fork_cells()
         method = 'method = "grid"' if self.variant else 'method = "random"\ntrials = 4'
@@ -292,7 +293,7 @@ class SweepWork(Work):
                 of_seed.pop("seconds", None)
         return {
             "cells": dict(sorted(cells.items())),
-            "rows": [{name: row[name] for name in ("number", "state", "point", "values", "results")} for row in rows],
+            "rows": [{name: row[name] for name in ("state", "point", "values", "results")} for row in rows],
             "files": _outside_cells(out),
         }
 
@@ -345,7 +346,8 @@ def make_shared(folder: Path) -> None:
             path.write_bytes(path.read_bytes()[: 100 * i])
     torch.manual_seed(0)
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], layer_type="basic")
-    ResNetModel(config).save_pretrained(folder / "network")
+    network: Any = ResNetModel
+    network(config).save_pretrained(folder / "network")
     (folder / "network" / "preprocessor_config.json").write_text('{"size": 24}')
 
 
@@ -361,7 +363,7 @@ def import_everything(kinds: tuple[str, ...] = KINDS) -> None:
     import prequential.running.compare
     import prequential.running.progress
     import prequential.running.run
-    import prequential.running.show  # noqa: F401
+    import prequential.running.show
 
     matplotlib.use("agg")
     torch.set_num_threads(1)
@@ -370,11 +372,11 @@ def import_everything(kinds: tuple[str, ...] = KINDS) -> None:
         import optuna.samplers
         import optuna.storages._rdb.storage  # noqa: F401
 
-        import prequential.running.sweep  # noqa: F401
+        import prequential.running.sweep
     if "features" in kinds:
         import transformers.models.resnet  # noqa: F401
 
-        import prequential.features  # noqa: F401
+        import prequential.features
         import prequential.running.extraction  # noqa: F401
 
 
@@ -390,14 +392,13 @@ def without_pictures() -> None:
     """Leaves out pictures in this process: they take most of the time of a small run."""
     from prequential.running import compare, run
 
-    run.draw_run = _nothing
-    compare._draw = _nothing
-    try:
+    patches: list[tuple[Any, str]] = [(run, "draw_run"), (compare, "_draw")]
+    with contextlib.suppress(ImportError):  # sweeps are an extra
         from prequential.running import sweep_tables
-    except ImportError:  # sweeps are an extra
-        return
-    for name in ("draw_settings", "draw_history", "draw_fronts"):
-        setattr(sweep_tables, name, _nothing)
+
+        patches += [(sweep_tables, name) for name in ("draw_settings", "draw_history", "draw_fronts")]
+    for module, name in patches:
+        setattr(module, name, _nothing)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -406,4 +407,5 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 def commit_often() -> None:
     """Extraction saves after every batch, in this process, and closes a shard after some rows."""
-    importlib.import_module("prequential.features.extract").SECONDS_BETWEEN_COMMITS = -1.0
+    module: Any = importlib.import_module("prequential.features.extract")
+    module.SECONDS_BETWEEN_COMMITS = -1.0

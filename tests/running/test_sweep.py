@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import multiprocessing
+import os
 import re
 import sys
 import time
@@ -233,6 +234,17 @@ class TestInterrupted:
         straight = points(tmp_path / "a", ())
         assert points(tmp_path / "b", (3, 10)) == straight
         assert len({point["rate"] for point in straight}) == 12
+
+    def test_all_trials_of_a_killed_worker_are_taken_up_at_once(self, tmp_path):
+        plan, out = read_sweep(written(tmp_path)), tmp_path / "out"
+        killed, idle = Trials(plan, out), Trials(plan, out)
+        claimed = [killed.claim(), killed.claim()]
+        for worker in (killed, idle):
+            os.close(worker._alive)  # as when its process ends
+        other = Trials(plan, out)
+        assert [row.state for row in other.rows()] == ["waiting"] * 4
+        assert [other.claim()[1] for _ in range(2)] == [point for _, point in claimed]
+        assert [path.name for path in (out / "workers").iterdir()] == [other.me]
 
     def test_a_worker_elsewhere_is_given_time(self, tmp_path, monkeypatch):
         plan, url = read_sweep(written(tmp_path)), f"sqlite:///{tmp_path / 'shared.db'}"

@@ -72,6 +72,7 @@ class Trials:
         self._heard: dict[tuple[int, Any], float] = {}
         self._beats = 0
         self._mine: set[int] = set()  # the trials at hand
+        self._dead: set[str] = set()  # workers of this directory that were found to be gone
         with self._guard():
             self.study = patiently(lambda: _open_study(plan, self._storage, self.total))
             self._alive = self._hold(directory / "workers" / self.me)
@@ -213,6 +214,7 @@ class Trials:
                     with suppress(optuna.exceptions.UpdateFinishedTrialError):
                         self._storage.set_trial_user_attr(trial._trial_id, "interrupted", True)
                         self._storage.set_trial_state_values(trial._trial_id, state=TrialState.FAIL)
+            self._forget_workers()
             trials = self._all()
             again = {t.user_attrs.get("again") for t in trials}
             for trial in trials:
@@ -236,15 +238,29 @@ class Trials:
             return True
         if owner is not None and not re.fullmatch("[0-9a-f]{16}", str(owner)):  # never a path out of the folder
             return True
+        if owner in self._dead:
+            return True
         if owner is not None and (self.directory / "workers" / owner).exists():
-            with suppress(LockHeld):
-                os.close(self._hold(self.directory / "workers" / owner))
-                (self.directory / "workers" / owner).unlink(missing_ok=True)
-                return True
-            return False
+            return self._is_dead(owner)
         # elsewhere: clocks may differ between machines, so only this one's is looked at
         heard = self._heard.setdefault((trial.number, trial.user_attrs.get("beat")), time.monotonic())
         return time.monotonic() - heard >= GRACE_SECONDS
+
+    def _is_dead(self, worker: str) -> bool:
+        with suppress(LockHeld):
+            os.close(self._hold(self.directory / "workers" / worker))
+            self._dead.add(worker)
+            return True
+        return False
+
+    def _forget_workers(self) -> None:
+        """Removes the files of dead workers, after all their trials were given up: without its file a worker counts as
+        one of another machine, and is waited for."""
+        for path in (self.directory / "workers").iterdir():
+            known = path.name in self._dead
+            # one that owns no trial may be about to take its lock, unless only one at a time begins
+            if known or (self._guard_path is not None and path.name != self.me and self._is_dead(path.name)):
+                path.unlink(missing_ok=True)
 
     # Looking.
 
