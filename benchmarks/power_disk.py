@@ -81,7 +81,7 @@ class Disk:
         self._opens = builtins.open, io.open
         for name in _WRAPPED:
             setattr(os, name, self._locked(getattr(self, f"_{name}")))
-        builtins.open = io.open = self._plain_open  # type: ignore[assignment]
+        builtins.open = io.open = self._plain_open
         return self
 
     def __exit__(
@@ -314,8 +314,8 @@ class Disk:
             stream = io.BufferedWriter(raw)
         if "b" in mode:
             return stream
-        texts = {name: named.get(name) for name in ("encoding", "errors", "newline")}
-        return io.TextIOWrapper(stream, **texts, write_through=True)
+        texts = [named.get(name) for name in ("encoding", "errors", "newline")]
+        return io.TextIOWrapper(stream, *texts, write_through=True)
 
     def _compare(self) -> None:
         """Names what is there but was never seen to be written."""

@@ -117,7 +117,7 @@ def test_directories_moves_and_removals(disk_module, tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     with disk_module.Disk(root) as disk:
-        os.mkdir(root / "a")
+        (root / "a").mkdir()
         write_atomically(root / "a" / "one", b"1")
         disk.mark(done="one")  # durable, but the directory it is in is not
         shutil.copytree(root / "a", root / "b")
