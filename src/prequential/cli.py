@@ -14,6 +14,7 @@ from cyclopts import App, Group, Parameter
 
 from prequential import commands
 from prequential.errors import PrequentialError
+from prequential.exits import one_sentence
 from prequential.running.settings import RunSettings, read_settings
 from prequential.settings import Settings, for_digits
 
@@ -209,14 +210,11 @@ for command in (commands.compare, commands.experiment, commands.report, commands
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The `prequential` command: runs it, and turns every expected error into one sentence and exit code 2."""
+    """The `prequential` command: runs it, and turns every error into one sentence and an exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    try:
+    with one_sentence():
         app.config = _config(arguments)
-        app(arguments, result_action="return_value")
-    except PrequentialError as error:
-        print(f"prequential: {error}", file=sys.stderr)
-        sys.exit(2)
+        app(arguments, result_action="return_value", print_error=False, exit_on_error=False)
 
 
 def _config(arguments: list[str]) -> tuple[cyclopts.config.Dict, ...]:

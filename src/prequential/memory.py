@@ -33,3 +33,11 @@ def check_fits(size: float, what: str, kind: type[PrequentialError] = BadSetting
         raise kind(
             f"{what} would take {size / 1e9:,.0f} GB of memory, more than this machine has ({gigabytes:,.0f} GB)"
         )
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that there was not enough memory; of PyTorch, on a processor, that is a RuntimeError."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    return "not enough memory" in text or "can't allocate memory" in text

@@ -151,6 +151,14 @@ class Settings:
         """The context in examples: two-token spends two tokens on each."""
         return self.window if self.model == "pi" else self.window // 2
 
+    def least_bytes(self, classes: int, features: int = 1) -> float:
+        """What a learner with these settings holds in memory at least: parameters and cache, roughly."""
+        width, keys = float(self.width), float(self.key_width)
+        block = 2 * width * (width + keys + self.hidden_width) + 5000  # the blocks are objects, too
+        parameters = self.depth * block + width * (classes + features)
+        cache = 2.0 * self.depth * self.streams * keys * (self.window + self.chunk)
+        return 4 * (4 * parameters + cache + (self.neighbours or 0) + 1000.0 * self.streams)  # weights, gradients, moments
+
     def changed(self, **changes: Any) -> Settings:
         """The same settings but for some; an unknown name gets the nearest ones suggested."""
         names = [field.name for field in fields(self)]

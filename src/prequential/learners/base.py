@@ -15,6 +15,7 @@ from prequential.checkpoint import read_checkpoint, write_checkpoint
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, PrequentialError
 from prequential.labels import Labels
 from prequential.learners.gate import as_examples, as_labels, check_labels, check_shape
+from prequential.memory import check_fits, ran_out
 from prequential.streams.stream import Stream
 
 
@@ -58,6 +59,7 @@ class OnlineLearner(ABC):
 
     def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False) -> None:
         self.labels = Labels(classes)
+        check_fits(32.0 * self.labels.capacity, f"classes ({self.labels.capacity})")
         self.missing = missing
         self.position = 0  # how many examples it has learnt from
         self.shape: tuple[int, ...] | None = None  # of one x; found from the first example
@@ -93,7 +95,7 @@ class OnlineLearner(ABC):
     def learn_many(self, xs: Any, ys: Sequence[Hashable]) -> None:
         """Learns from several examples, oldest first."""
         x, y = self._admitted(xs, ys)
-        self._prepare(x)
+        self._make_ready(x)
         with self._taking(x, y) as slots:
             self._learn(x, slots)
         self.position += len(slots)
@@ -101,7 +103,7 @@ class OnlineLearner(ABC):
     def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
         """Predicts, is charged for and learns from each example in turn, as `predict` and `learn` one by one would."""
         x, y = self._admitted(xs, ys)
-        self._prepare(x)
+        self._make_ready(x)
         known_before = len(self.labels)
         with self._taking(x, y) as slots:
             log_p = self._observe(x, slots)
@@ -203,6 +205,16 @@ class OnlineLearner(ABC):
         if ys is not None:
             check_labels(self.labels, ys, self.position)
         return x
+
+    def _make_ready(self, x: np.ndarray) -> None:
+        """`_prepare`, where too little memory is a sentence as well."""
+        try:
+            self._prepare(x)
+        except (MemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            shape = x.shape[1:]
+            raise BadInput(f"example {self.position}: x has shape {shape}, for which there is not enough memory") from None
 
     def _one(self, x: Any) -> np.ndarray:
         """One example as several."""

@@ -19,6 +19,7 @@ from prequential.learners.device import find_device
 from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory, beside
 from prequential.learners.trainer import Examples, Trainer
+from prequential.memory import check_fits
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 from prequential.streams.journal import Journal
@@ -73,6 +74,7 @@ class Learner(OnlineLearner):
         self.settings = (settings or Settings()).changed(**changes)
         check_missing(missing, self.settings.standardise)
         self.device = find_device(device)
+        self._check_memory(1)
         self.stride = self.settings.chunk
         self.home = None if home is None else Path(home)
         self._inputs: Inputs | None = None  # made when the first example shows what x looks like
@@ -207,6 +209,7 @@ class Learner(OnlineLearner):
         inputs = Inputs(self.settings, shape, dtype)
         if self.missing and not inputs.standardises:
             raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
+        self._check_memory(inputs.features)
         trainer = TrainerBehind if self.settings.behind else Trainer
         self._trainer = trainer(
             self.settings,
@@ -219,6 +222,13 @@ class Learner(OnlineLearner):
             compared=inputs.compared,
         )
         self._inputs = inputs
+
+    def _check_memory(self, features: int) -> None:
+        s, classes = self.settings, self.labels.capacity
+        sizes = f"width ({s.width}), depth ({s.depth}), window ({s.window}), streams ({s.streams}), classes ({classes})"
+        what = f"{features} features, {sizes}" if features > 1 else sizes
+        if self.device.type == "cpu":
+            check_fits(s.least_bytes(classes, features), what)
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         x = super()._checked(xs, ys)

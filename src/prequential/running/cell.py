@@ -49,7 +49,7 @@ def run_cell(directory: Path, parent: int | None = None, *, trust: bool = False)
         return telling.end("failed", why=str(error))
     except Exception as error:
         traceback.print_exc()
-        return telling.end("failed", why=": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]]))
+        return telling.end("failed", why=explain(error)[0])
     return telling.end("finished" if run.finished else "stopped")
 
 

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from prequential.errors import BadInput
+from prequential.errors import one_line
 from prequential.files import open_own, write_atomically
 from prequential.running.cell import read_progress, run_cell
 
@@ -122,7 +123,7 @@ def settle(cell: Cell, code: int) -> None:
     else:
         log = _end_of(cell.directory / "log.txt").splitlines()
         why = f"its process ended with code {code}: {log[-1] if log else 'no word'}"
-    told = {**told, "state": "failed", "why": why}
+    told = {**told, "state": "failed", "why": one_line(why)}
     write_atomically(cell.directory / "progress.json", json.dumps(told).encode())
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.errors import BadSetting
+from prequential.errors import BadInput, BadSetting
 from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.baselines.calibration import Calibration
 from prequential.learners.baselines.kalman_filter import KalmanFilter
 from prequential.learners.normaliser import Normaliser
+from prequential.memory import check_fits
 
 
 class Kalman(OnlineLearner):
@@ -119,6 +120,7 @@ class Kalman(OnlineLearner):
     def _begin(self, features: int) -> KalmanFilter:
         """The parts whose size depends on the number of features."""
         c = self._config
+        check_fits(4.0 * features**2, f"x of {features} features", BadInput)
         self.normaliser = Normaliser(features) if self.standardise else None
         self.filter = make_filter(features + 1, self.labels.capacity, c)
         return self.filter
