@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from cyclopts import CycloptsError
 
@@ -66,7 +66,10 @@ def explain(error: BaseException) -> tuple[str, int]:
     kind = type(error)
     if isinstance(error, OSError) and error.strerror:
         return one_line(f"{_path(error)}{error.strerror}"), UNUSABLE
-    if isinstance(error, (OSError, EOFError, UnicodeError)) or kind.__module__.partition(".")[0].lstrip("_") in LIBRARIES:
+    if (
+        isinstance(error, (OSError, EOFError, UnicodeError))
+        or kind.__module__.partition(".")[0].lstrip("_") in LIBRARIES
+    ):
         return one_line(f"{kind.__name__}: {_first_line(error)}"), UNUSABLE
     after = f" (please report it; {TRACEBACK}=1 shows where)"
     said = one_line(f"internal error: {kind.__name__}: {_first_line(error)}", LONGEST - len(after))
@@ -100,7 +103,5 @@ def _say(line: str) -> None:
 
 def _forget_output() -> None:
     """Lets Python end without complaining that the output cannot be written."""
-    try:
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

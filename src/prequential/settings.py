@@ -157,7 +157,9 @@ class Settings:
         block = 2 * width * (width + keys + self.hidden_width) + 5000  # the blocks are objects, too
         parameters = self.depth * block + width * (classes + features)
         cache = 2.0 * self.depth * self.streams * keys * (self.window + self.chunk)
-        return 4 * (4 * parameters + cache + (self.neighbours or 0) + 1000.0 * self.streams)  # weights, gradients, moments
+        return 4 * (
+            4 * parameters + cache + (self.neighbours or 0) + 1000.0 * self.streams
+        )  # weights, gradients, moments
 
     def changed(self, **changes: Any) -> Settings:
         """The same settings but for some; an unknown name gets the nearest ones suggested."""

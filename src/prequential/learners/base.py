@@ -214,7 +214,9 @@ class OnlineLearner(ABC):
             if not ran_out(error):
                 raise
             shape = x.shape[1:]
-            raise BadInput(f"example {self.position}: x has shape {shape}, for which there is not enough memory") from None
+            raise BadInput(
+                f"example {self.position}: x has shape {shape}, for which there is not enough memory"
+            ) from None
 
     def _one(self, x: Any) -> np.ndarray:
         """One example as several."""

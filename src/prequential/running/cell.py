@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from prequential.errors import PrequentialError
+from prequential.exits import explain
 from prequential.files import DirectoryLock, LockHeld, write_atomically
 
 TELL_SECONDS = 1.0  # how often progress is written

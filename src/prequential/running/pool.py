@@ -15,8 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from prequential.errors import BadInput
-from prequential.errors import one_line
+from prequential.errors import BadInput, one_line
 from prequential.files import open_own, write_atomically
 from prequential.running.cell import read_progress, run_cell
 
