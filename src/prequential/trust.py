@@ -9,12 +9,18 @@ net, another directory to write to) the user must say that the directory is to b
 
 from __future__ import annotations
 
+import inspect
+import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
-from prequential.errors import PrequentialError
+from prequential.calls import check_kinds
+from prequential.errors import BadCheckpoint, PrequentialError
+
+PLACES = ("home",)  # arguments that name a directory to write to, which are never a file's to choose
 
 _stored: ContextVar[Path | None] = ContextVar("stored", default=None)
 
@@ -53,3 +59,28 @@ def need_trust(what: str) -> None:
     stored = _stored.get()
     if stored is not None:
         raise Untrusted(f"{stored} asks {what}; if you trust who made it, add --trust (in Python trust=True)")
+
+
+def stored_arguments(kind: type, config: Any, path: str | Path) -> dict[str, Any]:
+    """What a file says that an object is made with, after it was checked: known names, values of their kinds, no places.
+
+    Parameters
+    ----------
+    kind
+        What is made.
+    config
+        The arguments of its constructor, as the file has them.
+    path
+        The file, for the sentence on what is wrong.
+    """
+    if not isinstance(config, dict):
+        raise BadCheckpoint(f"{path} does not say what its {kind.__name__} is made with: config is no set of pairs")
+    known = inspect.signature(kind).parameters.values()
+    free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known)
+    for name in config:
+        if name in PLACES or not (free or name in [parameter.name for parameter in known]):
+            raise BadCheckpoint(
+                f"{path} says that its {kind.__name__} is made with {name!r}, which is not part of a save"
+            )
+    check_kinds(f"{path}: {kind.__name__}", config, typing.get_type_hints(kind.__init__))  # type: ignore[misc]
+    return dict(config)

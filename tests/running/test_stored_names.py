@@ -13,7 +13,9 @@ import pytest
 
 from prequential.checkpoint import read_checkpoint, write_checkpoint
 from prequential.cli import main
+from prequential.errors import PrequentialError
 from prequential.learners.baselines import RiverLearner, SklearnLearner
+from prequential.learners.transformer import Learner
 from prequential.running.compare import Plan, compare
 from prequential.running.sweep_storage import open_storage
 from prequential.streams.download import download
@@ -125,6 +127,30 @@ def test_a_checkpoint_executes_nothing(tmp_path, marked, kind):
             kind.load(tmp_path / "crafted")
         assert len(str(error.value)) <= 300
         assert intact(*marked)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"home": "elsewhere"}, {"width": "64"}, {"width": [1]}, {"classes": 1.5}, {"missing": "no"}, {"__class__": "x"}],
+)
+def test_a_saved_learner_names_no_place_and_no_other_kinds(tmp_path, monkeypatch, change):
+    monkeypatch.chdir(tmp_path)
+    learner = Learner(2, home=tmp_path / "home", width=16, depth=1, window=8)
+    learner.learn([1.0, 2.0], "a")
+    learner.save(tmp_path / "learner")
+    made = json.loads((tmp_path / "home" / "learner.json").read_text())
+    made["config"] |= change
+    (tmp_path / "home" / "learner.json").write_text(json.dumps(made))
+    saved = read_checkpoint(tmp_path / "learner")
+    saved["config"] |= change
+    write_checkpoint(tmp_path / "learner", saved)
+    before = {str(path) for path in tmp_path.rglob("*")}
+    for open_it in (lambda: Learner.open(tmp_path / "home"), lambda: Learner.load(tmp_path / "learner")):
+        with pytest.raises(PrequentialError) as error:
+            open_it()
+        assert len(str(error.value)) <= 300
+    assert not (tmp_path / "elsewhere").exists()
+    assert {str(path) for path in tmp_path.rglob("*")} == before
 
 
 # What a stored file may ask for, and what needs --trust.

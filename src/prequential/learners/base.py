@@ -17,6 +17,7 @@ from prequential.labels import Labels
 from prequential.learners.gate import as_examples, as_labels, check_labels, check_shape
 from prequential.memory import check_fits, ran_out
 from prequential.streams.stream import Stream
+from prequential.trust import stored_arguments
 
 
 class Probabilities(dict[Hashable, float]):
@@ -155,7 +156,7 @@ class OnlineLearner(ABC):
         saved = read_checkpoint(Path(path))
         if saved.get("kind") != cls.__name__:
             raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
-        learner = cls(**saved["config"], **more)
+        learner = cls(**stored_arguments(cls, saved.get("config"), path), **more)
         learner._load_beside(Path(path), saved["state"])
         learner.load_state(saved["state"])
         return learner

@@ -24,6 +24,7 @@ from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 from prequential.streams.journal import Journal
 from prequential.streams.stream import Stream
+from prequential.trust import stored_arguments
 
 
 class Learner(OnlineLearner):
@@ -280,7 +281,7 @@ class Learner(OnlineLearner):
         if not (home / "learner.json").is_file():
             raise BadInput(f"{home} holds no learner; Learner(..., home=...) makes one there")
         made = json.loads((home / "learner.json").read_text())
-        learner = cls(**made["config"], device=device)
+        learner = cls(**stored_arguments(cls, made.get("config"), home / "learner.json"), device=device)
         learner.home = home
         learner.labels.load_state(made["labels"])
         learner._known = learner._known_at_border = len(learner.labels)

@@ -18,6 +18,13 @@ def is_spare(trial: FrozenTrial) -> bool:
     return bool(trial.user_attrs.get("spare"))
 
 
+def attempt_after(trial: FrozenTrial) -> int | None:
+    """The number of the failed trial that this one stands for; None where it is no second attempt."""
+    before = trial.user_attrs.get("again")
+    # a storage may say anything: only an earlier trial can have failed before
+    return before if isinstance(before, int) and before < trial.number else None
+
+
 def originals(trials: list[FrozenTrial]) -> list[FrozenTrial]:
     """The trials that are no second attempt at another."""
     return [trial for trial in trials if "again" not in trial.user_attrs and not is_spare(trial)]
@@ -49,8 +56,8 @@ def make_sampler(plan: SweepPlan, total: int) -> BaseSampler:
             if self.current[0] != trial.number:
                 trials = {t.number: t for t in study.get_trials(deepcopy=False)}
                 first = trial
-                while "again" in first.user_attrs:
-                    first = trials[first.user_attrs["again"]]
+                while (before := attempt_after(first)) in trials:
+                    first = trials[before]
                 place = sum(t.number < first.number for t in originals(list(trials.values())))
                 self.current = (trial.number, make(place))
             return self.current[1]

@@ -22,7 +22,7 @@ from uuid import uuid4
 from prequential.errors import BadInput, BadSetting
 from prequential.files import LockHeld, locked, make_directory, open_own
 from prequential.running.sweep_plan import OBJECTIVES, Choice, Point, Range, SweepPlan
-from prequential.running.sweep_sampler import is_spare, make_sampler, originals
+from prequential.running.sweep_sampler import attempt_after, is_spare, make_sampler, originals
 from prequential.running.sweep_storage import open_storage, patiently
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ def rows_of(study: Study, plan: SweepPlan | None = None) -> list[Row]:
 
     states = {TrialState.COMPLETE: "done", TrialState.RUNNING: "running", TrialState.WAITING: "waiting"}
     trials = [trial for trial in study.get_trials(deepcopy=False) if not is_spare(trial)]
-    later = {trial.user_attrs["again"]: trial for trial in reversed(trials) if "again" in trial.user_attrs}
+    later = {attempt_after(trial): trial for trial in reversed(trials) if attempt_after(trial) is not None}
     rows = []
     for first in originals(trials):
         last = first
