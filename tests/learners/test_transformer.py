@@ -291,7 +291,7 @@ class TestSettings:
             ({"streams": 0}, r"streams \(0\) must be at least 1"),
             ({"chunk": -5}, r"chunk \(-5\) must be at least 1"),
             ({"widht": 3}, "did you mean 'width'"),
-            ({"model": "rnn"}, r"model \('rnn'\) must be one of pi, two-token"),
+            ({"model": "rnn"}, r"model is 'rnn', expected one of pi, two-token"),
             ({"beta2": 1.0}, r"beta2 \(1.0\) must be at least 0 and below 1"),
             ({"rate": float("nan")}, r"rate \(nan\) must be at least 0"),
         ],

@@ -150,6 +150,14 @@ def test_in_python_too(kind, given):
     sentence(error)
 
 
+@pytest.mark.parametrize("value", [10**5000, -(10**5000)])
+def test_numbers_with_thousands_of_digits(value):
+    for kind, name in ((Settings, "width"), (Settings, "seed"), (RunSettings, "threads")):
+        with pytest.raises(PrequentialError, match=rf"{name} \(a number of more than 20 digits\) must be at") as error:
+            kind(**{name: value})
+        sentence(error)
+
+
 def test_what_is_written_is_read(tmp_path):
     run = RunSettings(images=Path("a/b"), features=["x", "y"], threads=1, checkpoint_seconds=3)
     learner = Settings(width=64, rate=1, average=0)

@@ -280,6 +280,21 @@ def test_trials_that_the_sweep_cannot_have_drawn_are_not_run(tmp_path, vary):
     assert set((directory / "trials").iterdir()) == runs
 
 
+@pytest.mark.parametrize("again", [0, 7, "x", None])
+def test_a_trial_that_stands_for_itself_or_for_none_does_not_hang_the_sweep(tmp_path, again):
+    optuna = pytest.importorskip("optuna")
+    from prequential.running.sweep_plan import read_sweep
+    from prequential.running.sweep_sampler import make_sampler
+    from prequential.running.sweep_study import rows_of
+
+    (tmp_path / "my.toml").write_text(SWEEP.format("trials = 2").replace("grid", "random"))
+    study = optuna.create_study()
+    study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.WAITING, user_attrs={"again": again}))
+    sampler = make_sampler(read_sweep(tmp_path / "my.toml"), 2)
+    assert isinstance(sampler.of(study, study.trials[0]), optuna.samplers.RandomSampler)
+    assert rows_of(study) == []
+
+
 def test_snapshots_of_a_redis_server_are_not_unpickled(monkeypatch):
     optuna = pytest.importorskip("optuna")
     asked = []

@@ -74,7 +74,7 @@ class RunSettings:
         ):
             value = getattr(self, name)
             if value is not None and value < low:
-                raise BadSetting(f"{name} ({value}) must be at least {low}")
+                raise BadSetting(f"{name} ({say_number(value)}) must be at least {low}")
             if value is not None and value > (most := MOST_THREADS if name == "threads" else LARGEST):
                 raise BadSetting(f"{name} ({say_number(value)}) must be at most {most:,}")
         if not self.checkpoint_seconds >= 0:
