@@ -150,7 +150,7 @@ def test_in_python_too(kind, given):
     sentence(error)
 
 
-@pytest.mark.parametrize("value", [10**5000, -(10**5000)])
+@pytest.mark.parametrize("value", [10**5000, -(10**5000)], ids=["large", "small"])
 def test_numbers_with_thousands_of_digits(value):
     for kind, name in ((Settings, "width"), (Settings, "seed"), (RunSettings, "threads")):
         with pytest.raises(PrequentialError, match=rf"{name} \(a number of more than 20 digits\) must be at") as error:
