@@ -1,6 +1,8 @@
 """Files: nothing is written or deleted through a symbolic link, and locks empty nothing."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -80,7 +82,8 @@ class TestLocks:
         code = f"""
 import pathlib, sys, time
 from prequential.files import DirectoryLock
-DirectoryLock(pathlib.Path({str(tmp_path)!r})).take(), print("taken", flush=True), time.sleep(60)
+lock = DirectoryLock(pathlib.Path({str(tmp_path)!r}))
+lock.take(), print("taken", flush=True), time.sleep(60)
 """
         other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert other.stdout is not None
@@ -95,6 +98,17 @@ DirectoryLock(pathlib.Path({str(tmp_path)!r})).take(), print("taken", flush=True
         lock.wait(10)
         assert lock.held
         lock.free()
+
+    def test_a_copy_holds_nothing(self, tmp_path):
+        lock = DirectoryLock(tmp_path)
+        lock.take()
+        for copied in (copy.deepcopy(lock), pickle.loads(pickle.dumps(lock))):
+            assert not copied.held
+            del copied
+        with pytest.raises(LockHeld):
+            DirectoryLock(tmp_path).take()
+        del lock
+        DirectoryLock(tmp_path).take()
 
 
 class TestTemporaries:

@@ -55,13 +55,22 @@ def run(
 
 
 @app.command
-def resume(directory: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False) -> None:
+def resume(
+    directory: Path,
+    /,
+    *,
+    set_aside: Annotated[bool, Parameter(negative=())] = False,
+    trust: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
     """Go on with a run that was stopped or killed; the result is the same as if it had not been.
 
     Parameters
     ----------
     directory
         The directory of the run.
+    set_aside
+        Go on although parts of the records are damaged or missing: they are moved to records/_damaged, and the records lack
+        their rows. Scores do not depend on them.
     trust
         Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
     """
@@ -70,7 +79,7 @@ def resume(directory: Path, /, *, trust: Annotated[bool, Parameter(negative=())]
     if not (directory / "settings.toml").is_file():
         raise PrequentialError(f"{directory} holds no run: there is no settings.toml in it")
     with _processes(str(read_settings(directory / "settings.toml")[0].get("device", "auto"))):
-        _go(Run(directory, trust=trust), begin=False)
+        _go(Run(directory, trust=trust), begin=False, set_aside=set_aside)
 
 
 @app.command
@@ -163,7 +172,7 @@ def _processes(device: str) -> Iterator[Ranks]:  # type: ignore[name-defined]  #
     ranks.leave()
 
 
-def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noqa: F821
+def _go(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ignore[name-defined]  # noqa: F821
     from rich.console import Console
 
     from prequential.learners.device import slow_precision
@@ -174,9 +183,9 @@ def _go(work: Run, *, begin: bool) -> None:  # type: ignore[name-defined]  # noq
     if begin:
         work.begin()
     else:
-        work.restore()
+        work.restore(set_aside=set_aside)
     for warning in work.warnings:
-        console.print(f"[yellow]{warning}[/]")
+        console.print(warning, style="yellow", markup=False, soft_wrap=True)
     learner = work.name
     if isinstance(work.learner, Learner):
         made = work.learner.settings

@@ -210,6 +210,12 @@ class DirectoryLock:
         if handle is not None:
             os.close(handle)
 
+    def __del__(self) -> None:
+        self.free()
+
+    def __reduce__(self) -> tuple[type[DirectoryLock], tuple[Path]]:
+        return DirectoryLock, (self.directory,)  # a copy holds no lock: the handle is this object's alone
+
     def __enter__(self) -> DirectoryLock:
         self.take()
         return self

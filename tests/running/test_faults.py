@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from prequential.scoring.records import read_records
 from prequential.settings import Settings
 
 EXAMPLES = 3200
+OLD = Path(__file__).parent.parent / "data" / "format-1"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,22 @@ def run(stopped, tmp_path, monkeypatch):
     monkeypatch.setattr("prequential.running.run.draw_run", lambda *_, **__: None)
     shutil.copytree(stopped, tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture(scope="module")
+def whole(stopped, tmp_path_factory):
+    """The numbers that the run ends with when nothing happens to it."""
+    directory = tmp_path_factory.mktemp("whole") / "run"
+    shutil.copytree(stopped, directory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prequential.running.run.draw_run", lambda *_, **__: None)
+        main(["resume", str(directory)])
+    return numbers(directory)
+
+
+def numbers(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "scores.json").read_text())
+    return {name: value for name, value in found.items() if name not in ("seconds", "sha256")}
 
 
 def rows(directory: Path) -> int:
@@ -89,3 +108,35 @@ class TestLinks:
         (tmp_path / "link").symlink_to(run)
         main(["resume", str(tmp_path / "link")])
         assert rows(run) == EXAMPLES
+
+
+class TestRecords:
+    @pytest.mark.parametrize("fault", ["flip", "swap", "delete"])
+    def test_a_damaged_part_is_named_and_the_run_can_go_on_without_it(self, run, whole, fault, capsys):
+        part = run / "records" / "part-000000000000.parquet"
+        data = part.read_bytes()
+        if fault == "delete":
+            part.unlink()
+        elif fault == "swap":
+            part.write_bytes((run / "records" / "part-000000001024.parquet").read_bytes())
+        else:
+            part.write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
+        said = refused(capsys, "resume", str(run))
+        assert f"{part.name} is " in said
+        assert "resume --set-aside" in said
+        main(["resume", str(run), "--set-aside"])
+        assert "the records lack examples 0 to 1,023" in " ".join(capsys.readouterr().out.split())
+        assert numbers(run) == whole
+        main(["resume", str(run)])  # and the next time it is not asked again
+        assert numbers(run) == whole
+
+    def test_what_was_made_by_an_earlier_version_goes_on(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("prequential.running.run.draw_run", lambda *_, **__: None)
+        shutil.copytree(OLD / "run", tmp_path / "old")
+        main(["resume", str(tmp_path / "old")])
+        new = Run(tmp_path / "new", RunSettings(learner="majority(window=50)", tasks=14, threads=1), Settings())
+        new.begin()
+        new.go()
+        assert numbers(tmp_path / "old") == numbers(tmp_path / "new")
+        for part in (tmp_path / "new" / "records").iterdir():
+            assert part.read_bytes() == (tmp_path / "old" / "records" / part.name).read_bytes()

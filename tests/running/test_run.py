@@ -112,7 +112,7 @@ class TestDirectory:
             if run.position == 1500:
                 with pytest.raises(BadInput, match="another process or learner is working in"):
                     Run(tmp_path / "run").restore()
-                tried.append(sorted(path.name for path in (tmp_path / "run" / "records").iterdir()))
+                tried.append(sorted(path.name for path in (tmp_path / "run" / "records").glob("*.parquet")))
 
         run.go(try_to_resume)
         assert tried == [["part-000000000000.parquet"]]

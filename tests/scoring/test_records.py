@@ -1,5 +1,8 @@
 """Records: the right rows, the same bytes however often a run was interrupted, and readers that agree."""
 
+import shutil
+import subprocess
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -39,7 +42,7 @@ class Run:
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def test_part_borders_tile_the_stream():
@@ -223,9 +226,160 @@ def test_missing_and_damaged_parts_are_named(tmp_path):
     second.unlink()
     with pytest.raises(BadInput, match="starts at example 2048, expected 1024"):
         list(read_records(tmp_path))
-    with pytest.raises(
-        BadCheckpoint, match=r"part-000000001024\.parquet is missing, but the checkpoint at example 5000"
-    ):
+    with pytest.raises(BadCheckpoint, match=r"part-000000001024\.parquet is missing; nothing was changed"):
         RecordWriter(tmp_path).load_state(state)
     with pytest.raises(BadInput, match="holds no records"):
         list(read_records(tmp_path / "nowhere"))
+
+
+FAULTS = ["flip", "truncate", "empty", "swap", "delete", "link"]
+
+
+def break_part(part, other, fault):
+    """Damages a part; `other` is the same part of another run."""
+    data = part.read_bytes()
+    if fault in ("delete", "link"):
+        part.unlink()
+    if fault == "link":
+        part.symlink_to(other)
+    elif fault != "delete":
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
+        broken = {"flip": flipped, "truncate": data[:middle], "empty": b"", "swap": other.read_bytes()}
+        part.write_bytes(broken[fault])
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """Folders of two runs of 5,000 examples with nothing but other numbers, and the state of the first."""
+    root, states = tmp_path_factory.mktemp("records"), []
+    for seed in (0, 1):
+        run, writer = Run(5000, seed), RecordWriter(root / str(seed))
+        run.write(writer, 0, run.n, 500)
+        writer.close()
+        states.append(writer.state())
+    return root, states[0]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("number", [0, 2])
+def test_damage_to_an_earlier_part_is_named_and_can_be_set_aside(two_runs, tmp_path, fault, number):
+    root, state = two_runs
+    shutil.copytree(root / "0", tmp_path / "r")
+    part = sorted((tmp_path / "r").glob("*.parquet"))[number]
+    break_part(part, root / "1" / part.name, fault)
+    with pytest.raises(BadInput, match=r"is damaged|is missing|part-000000004096|starts at"):
+        list(read_records(tmp_path / "r"))
+    before = contents(tmp_path / "r")
+    with pytest.raises(BadCheckpoint, match=rf"{part.name} is (damaged|missing)") as error:
+        RecordWriter(tmp_path / "r").load_state(state)
+    assert len(str(error.value)) - len(str(tmp_path)) < 300
+    assert contents(tmp_path / "r") == before
+
+    writer = RecordWriter(tmp_path / "r")
+    (said,) = writer.load_state(state, set_aside=True)
+    assert part.name in said
+    assert (tmp_path / "r" / "_damaged" / part.name).is_symlink() == (fault == "link")
+    assert not part.exists()
+    run = Run(9000)
+    run.write(writer, 5000, run.n, 500)  # goes on, and is resumed again without a word
+    writer.close()
+    assert writer.lost == [int(part.stem[5:])]
+    again = RecordWriter(tmp_path / "r")
+    assert again.load_state(writer.state()) == []
+    lost = part_bounds(int(part.stem[5:]))
+    whole = pl.concat([pl.read_parquet(path) for path in sorted((tmp_path / "r").glob("*.parquet"))])
+    assert whole["position"].to_list() == [i for i in range(run.n) if not lost[0] <= i < lost[1]]
+
+    shutil.copyfile(root / "0" / part.name, part)  # put back from a copy
+    healed = RecordWriter(tmp_path / "r")
+    assert healed.load_state(writer.state()) == []
+    assert healed.lost == []
+    assert sum(batch.num_rows for batch in read_records(tmp_path / "r")) == run.n
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_damage_to_the_checksums_loses_nothing(two_runs, tmp_path, fault):
+    root, state = two_runs
+    shutil.copytree(root / "0", tmp_path / "r")
+    before = contents(tmp_path / "r")
+    break_part(tmp_path / "r" / "_sha256sums", root / "1" / "_sha256sums", fault)
+    if fault == "link":
+        with pytest.raises(BadInput, match="is a symbolic link"):
+            RecordWriter(tmp_path / "r").load_state(state)
+        return
+    RecordWriter(tmp_path / "r").load_state(state)
+    assert contents(tmp_path / "r") == before
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_damage_to_the_last_part_is_named_and_healed(two_runs, tmp_path, fault):
+    root, state = two_runs
+    shutil.copytree(root / "0", tmp_path / "r")
+    before = contents(tmp_path / "r")
+    part = max((tmp_path / "r").glob("*.parquet"))
+    break_part(part, root / "1" / part.name, fault)
+    if fault != "delete":  # a run that was killed has none, either
+        with pytest.raises(BadInput, match=rf"{part.name} is damaged"):
+            list(read_records(tmp_path / "r"))
+    RecordWriter(tmp_path / "r").load_state(state)
+    assert contents(tmp_path / "r") == before
+    assert not part.is_symlink()
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in ("swap", "link")])
+def test_records_without_checksums_are_verified_by_their_rows(two_runs, tmp_path, fault):
+    """What an earlier version wrote has none."""
+    root, state = two_runs
+    shutil.copytree(root / "0", tmp_path / "r")
+    (tmp_path / "r" / "_sha256sums").unlink()
+    old = {name: state[name] for name in ("position", "texts", "rows")}
+    part = tmp_path / "r" / "part-000000001024.parquet"
+    RecordWriter(tmp_path / "r").load_state(old)
+    assert sum(batch.num_rows for batch in read_records(tmp_path / "r")) == 5000
+    (tmp_path / "r" / "_sha256sums").unlink()
+    if fault == "flip":  # of bits in the footer nothing need be wrong but the rows
+        data = part.read_bytes()
+        part.write_bytes(data[:4] + bytes(byte ^ 0xFF for byte in data[4:200]) + data[200:])
+    else:
+        break_part(part, part, fault)
+    with pytest.raises(BadCheckpoint, match=r"part-000000001024\.parquet is (damaged|missing)"):
+        RecordWriter(tmp_path / "r").load_state(old)
+    other = tmp_path / "r" / "part-000000002048.parquet"
+    part.write_bytes(other.read_bytes())
+    with pytest.raises(BadCheckpoint, match=r"part-000000001024\.parquet is damaged: it has 2048 rows, expected 1024"):
+        RecordWriter(tmp_path / "r").load_state(old)
+
+
+def test_checksums_can_be_checked_without_this_package(two_runs):
+    root, _ = two_runs
+    done = subprocess.run(
+        ["sha256sum", "-c", "--strict", "_sha256sums"], cwd=root / "0", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": OK") == len(list((root / "0").glob("*.parquet")))
+
+
+def test_the_state_does_not_grow_with_the_number_of_parts(two_runs):
+    _, state = two_runs
+    short = RecordWriter(two_runs[0] / "none").state()
+    assert {name: type(value) for name, value in short.items()} == {name: type(value) for name, value in state.items()}
+    assert len(short["digest"]) == len(state["digest"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"position": -1}, "at example -1"),
+        ({"position": "5"}, "at example '5'"),
+        ({"position": 10**15}, r"expected"),
+        ({"texts": []}, "have 0 texts"),
+    ],
+)
+def test_a_state_that_does_not_fit_together_is_refused(two_runs, tmp_path, change, words):
+    root, state = two_runs
+    shutil.copytree(root / "0", tmp_path / "r")
+    before = contents(tmp_path / "r")
+    with pytest.raises(BadCheckpoint, match=words):
+        RecordWriter(tmp_path / "r").load_state({**state, **change})
+    assert contents(tmp_path / "r") == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from prequential.checkpoint import read_checkpoint, write_checkpoint
+from prequential.checkpoint import allow, loading, read_checkpoint, write_checkpoint
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, PrequentialError
 from prequential.labels import Labels
 from prequential.learners.gate import as_examples, as_labels, check_labels, check_shape
@@ -136,10 +137,26 @@ class OnlineLearner(ABC):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on from exactly where `state()` was taken."""
+        self._check_state(state)
         self.labels.load_state(state["labels"])
         self.position = int(state["position"])
         self.shape = None if state["shape"] is None else tuple(state["shape"])
         self._load_state(state["learner"])
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        """Refuses a state that is not one of this learner, before anything is allocated for it."""
+        capacity, position, shape = state["labels"]["capacity"], state["position"], state["shape"]
+        if capacity != self.labels.capacity:
+            raise BadCheckpoint(f"it was saved with classes {capacity!r}, expected {self.labels.capacity}")
+        sizes = [1] if shape is None else shape
+        if type(position) is not int or not all(type(size) is int and size > 0 for size in sizes):
+            raise BadCheckpoint(
+                f"it was saved at example {position!r} with x of shape {shape!r}, expected whole numbers"
+            )
+        if position < 0 or len(state["labels"]["known"]) > capacity:
+            raise BadCheckpoint(f"it was saved at example {position} with {len(state['labels']['known'])} labels")
+        allow(8 * capacity, f"{capacity} classes")
+        allow(8 * math.prod(sizes), f"x of shape {tuple(sizes)}")
 
     def save(self, path: str | Path) -> None:
         """Writes the learner to one file, atomically."""
@@ -156,9 +173,10 @@ class OnlineLearner(ABC):
         saved = read_checkpoint(Path(path))
         if saved.get("kind") != cls.__name__:
             raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
-        learner = cls(**stored_arguments(cls, saved.get("config"), path), **more)
-        learner._load_beside(Path(path), saved["state"])
-        learner.load_state(saved["state"])
+        with loading(Path(path)):
+            learner = cls(**stored_arguments(cls, saved.get("config"), path), **more)
+            learner._load_beside(Path(path), saved["state"])
+            learner.load_state(saved["state"])
         return learner
 
     def _load_beside(self, path: Path, state: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from prequential.checkpoint import allow
 from prequential.errors import BadSetting
 from prequential.learners.normaliser import Normaliser, Statistics
 from prequential.settings import Settings
@@ -64,6 +65,7 @@ class Inputs:
     """
 
     def __init__(self, settings: Settings, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        allow(1000 * settings.streams, f"{settings.streams} streams")
         image = len(shape) > 1
         self.extractor = settings.extractor if settings.extractor != "auto" else ("convnet" if image else "none")
         if self.extractor != "none" and not image:

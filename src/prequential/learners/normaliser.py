@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from prequential.checkpoint import allow
+
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
 
 # counts of values, their means and their sums of squared distances from these: (n, width) each, or (width,)
@@ -42,6 +44,7 @@ class Normaliser:
 
     def __init__(self, width: int, *, memory: float | np.ndarray | None = None, clip: float = 10.0) -> None:
         self.memory, self.clip = memory, clip
+        allow(24 * width, f"the statistics of {width} features")
         self.count = np.zeros(width)  # measured values per feature
         self.mean = np.zeros(width)
         self.square = np.zeros(width)  # sum of squared distances from the mean

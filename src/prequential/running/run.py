@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.checkpoint import CheckpointFolder
+from prequential.checkpoint import CheckpointFolder, loading
 from prequential.drawing.curves import draw_run
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.files import (
@@ -142,7 +142,12 @@ class Run:
         kind, config = type(self.learner).__name__, json.loads(json.dumps(self.learner.config()))
         if state.get("kind") != kind:
             return f"it was made by a {state.get('kind')}, expected a {kind}"
-        was = state.get("config", {})
+        if state["fingerprint"] != self._fingerprint:
+            return (
+                f"the stream {self.settings.stream} has changed: its fingerprint is {self._fingerprint}, "
+                f"but the run was made on {state['fingerprint']}"
+            )
+        was = state["config"]
         differing = [name for name in {**config, **was} if was.get(name) != config.get(name)]
         if not differing:
             return None
@@ -150,8 +155,18 @@ class Run:
             f"{name} {was.get(name)!r}, expected {config.get(name)!r}" for name in differing
         )
 
-    def restore(self) -> None:
-        """Goes back to the newest good checkpoint; where there never was one, to the beginning."""
+    def restore(self, *, set_aside: bool = False) -> None:
+        """Goes back to the newest good checkpoint; where there never was one, to the beginning.
+
+        The records up to there are verified. Damaged ones are named and nothing is changed, unless they shall be set aside.
+        """
+        try:
+            self._restore(set_aside)
+        except BaseException:
+            self._lock.free()
+            raise
+
+    def _restore(self, set_aside: bool) -> None:
         if self.ranks.first:
             self._take_directory()  # first of all: what another process is writing must not be touched
         if self.ranks.first and not (self.directory / "environment.json").exists():  # killed before it was written
@@ -162,13 +177,19 @@ class Run:
         self.warnings += [f"{sentence}; using the one before it" for sentence in refused]
         if state is None:
             if self.ranks.first:
+                if any((self.directory / "records").glob("*.parquet")):
+                    self.warnings.append(f"there is no checkpoint in {self.directory}: the run begins anew")
                 self.records.clear()
             return
-        if state["fingerprint"] != self._fingerprint:
-            raise BadCheckpoint(
-                f"the stream {self.settings.stream} has changed: its fingerprint is {self._fingerprint}, "
-                f"but the run was made on {state['fingerprint']}"
-            )
+        assert self._checkpoints.used is not None
+        with loading(self._checkpoints.used):
+            self._load(state, set_aside)
+
+    def _load(self, state: dict[str, Any], set_aside: bool) -> None:
+        positions = {name: state[name][key] for name, key in (("scores", "count"), ("records", "position"))}
+        position = int(state["position"])
+        if not 0 <= position <= self.length or {*positions.values(), state["learner"]["position"]} != {position}:
+            raise ValueError(f"the run is at example {position}, its parts at {positions}, of {self.length} examples")
         for name, now in _numerics(self).items():
             if state["numerics"].get(name) != now:
                 self.warnings.append(
@@ -178,8 +199,8 @@ class Run:
         self.learner.load_state(state["learner"])
         self.scores.load_state(state["scores"])
         if self.ranks.first:
-            self.records.load_state(state["records"])
-        self.position = int(state["position"])
+            self.warnings += self.records.load_state(state["records"], set_aside=set_aside)
+        self.position = position
         self.seconds = float(state["seconds"])
 
     def go(self, progress: Progress | None = None) -> Scores:

@@ -355,8 +355,9 @@ class Scores:
 
         Where the starts of the tasks are not given, they are taken from the records.
         """
-        scores = cls(classes, read_task_starts(directory) if task_starts is None else task_starts)
-        for batch in read_records(directory, ["log_loss", "correct", "confidence"]):
+        known = task_starts is not None  # where they are not, the parts are verified while they are looked for
+        scores = cls(classes, task_starts if known else read_task_starts(directory))
+        for batch in read_records(directory, ["log_loss", "correct", "confidence"], verify=known):
             log_loss, correct, confidence = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
             scores._add(scores.count, log_loss, correct, confidence)
         return scores

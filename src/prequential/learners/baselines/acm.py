@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from prequential.checkpoint import allow
 from prequential.errors import BadSetting
 from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.baselines.neighbours import NeighbourIndex
@@ -97,6 +98,7 @@ class ACM(OnlineLearner):
         }  # fmt: skip
         self.neighbours, self.most, self.standardise = neighbours, most, standardise
         self.stride = block
+        allow(8 * most * (1 + len(SMOOTHINGS)), f"up to {most} neighbours")
         self.ks = np.arange(1, most + 1) if neighbours is None else np.array([neighbours])
         self.loss = np.zeros((len(self.ks), len(SMOOTHINGS)))  # recent log-loss of each choice
         self.index: NeighbourIndex | None = None  # made when the first example tells the number of features

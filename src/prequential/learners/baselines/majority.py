@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from prequential.checkpoint import allow
 from prequential.errors import BadSetting
 from prequential.learners.base import OnlineLearner, check_seed
 
@@ -58,6 +59,7 @@ class Majority(OnlineLearner):
                 f"smoothing ({smoothing}) must be above 0: otherwise an unseen label costs infinitely much"
             )
         self.window, self.smoothing, self.seed = window, smoothing, seed
+        allow(8 * window, f"a window of {window}")
         self.recent = np.full(window, -1, dtype=np.int64)  # a ring; -1 is empty
         self.next = 0  # where the next label goes
         self.counts = np.zeros(self.labels.capacity, dtype=np.int64)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from prequential.checkpoint import allow
 from prequential.errors import MissingExtra
 
 
@@ -67,6 +68,7 @@ class NeighbourIndex:
         seed: int = 0,
     ) -> None:
         self.width, self.links, self.block, self.seed = width, links, block, seed
+        allow(1000 * shards + 100 * links + 8 * width, f"{shards} shards of {width} features with {links} links")
         faiss = load_faiss()
         self._shards = []
         for _ in range(shards):
