@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def read_checkpoint(path: Path, only: Iterable[str] | None = None) -> dict[str, 
         raise BadCheckpoint(f"{path} is damaged: {short(error)}") from None
 
 
-def _read(file: BinaryIO, path: Path, only: set[str] | None) -> dict[str, Any]:
+def _read(file: BufferedReader, path: Path, only: set[str] | None) -> dict[str, Any]:
     header, start = _read_header(file, path)
     metadata = header.pop("__metadata__", None) or {}
     version = _version(path, metadata)
@@ -100,7 +101,7 @@ def _read(file: BinaryIO, path: Path, only: set[str] | None) -> dict[str, Any]:
         dtype, shape, offset = places[name]
         array = np.empty(shape, dtype)  # no larger than what lies in the file
         file.seek(start + offset)
-        if array.size and file.readinto(memoryview(array.reshape(-1)).cast("B")) != array.nbytes:
+        if array.size and file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
             raise ValueError("it ends too early")
         return array
 
@@ -131,7 +132,7 @@ def _read(file: BinaryIO, path: Path, only: set[str] | None) -> dict[str, Any]:
     return whole
 
 
-def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
+def _read_header(file: BufferedReader, path: Path) -> tuple[dict[str, Any], int]:
     """The JSON at the beginning of a safetensors file, and where the arrays begin."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
@@ -358,7 +359,7 @@ def _put_arrays(value: Any, find: Callable[[dict[str, Any]], np.ndarray], depth:
 def _bytes_checksum(array: np.ndarray) -> str:
     """The SHA-256 of the bytes of an array; what they mean is part of it."""
     digest = hashlib.sha256(array.dtype.str.encode())
-    digest.update(memoryview(array.reshape(-1)).cast("B") if array.size else b"")
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

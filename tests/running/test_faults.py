@@ -70,7 +70,7 @@ def refused(capsys, *arguments: str) -> str:
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         main(list(arguments))
-    assert end.value.code == 2
+    assert end.value.code in (1, 2)
     said: str = capsys.readouterr().err.strip()
     assert said.startswith("prequential: ")
     assert "\n" not in said

@@ -315,8 +315,8 @@ def read_records(
             aside = folder / DAMAGED / f"part-{expected:012d}.parquet"
             why = f"the part before it was set aside as {aside}" if aside.exists() else "a part is missing"
             raise BadInput(f"{part} starts at example {_first_position(part)}, expected {expected}: {why}")
-        if verify and (why := damage(part)):
-            raise BadInput(f"{part} {why}")
+        if verify and (wrong := damage(part)):
+            raise BadInput(f"{part} {wrong}")
         stop = part_bounds(expected)[1]
         try:
             with pq.ParquetFile(part) as file:
