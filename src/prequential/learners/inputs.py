@@ -8,52 +8,54 @@ import numpy as np
 
 from prequential.checkpoint import allow
 from prequential.errors import BadSetting
-from prequential.learners.normaliser import Normaliser, Statistics
+from prequential.learners.normaliser import After, Normaliser
+from prequential.learners.outliers import Hint
 from prequential.settings import Settings
 
 COMPARISONS = 2**18  # of single features, to find the neighbours of an example
+SUMS = ("count", "mean", "square")
 FEW = 256  # up to so many features, each is also given relative to the recent past
 
 
 class Scales:
     """The features standardised by all of the past, and beside them by its latest part: what is unusual just now."""
 
-    def __init__(self, width: int, memories: list[int | None]) -> None:
-        self._times = len(memories)
-        memory = [np.inf if memory is None else memory for memory in memories]
-        # all in one go, as if each were features of its own
-        self._normaliser = Normaliser(width * self._times, memory=np.repeat(memory, width))
+    def __init__(self, width: int, recent: int) -> None:
+        self._normaliser = Normaliser(width, recent=recent or None)
+        self._times = 2 if recent else 1
 
     def each(self, x: np.ndarray) -> np.ndarray:
-        return self._normaliser.each(self._beside(x))
+        return self._normaliser.each(x)
 
-    def following(self, x: np.ndarray) -> tuple[np.ndarray, Statistics]:
-        return self._normaliser.following(self._beside(x))
+    def following(self, x: np.ndarray) -> tuple[np.ndarray, After]:
+        return self._normaliser.following(x)
 
-    def take(self, after: Statistics) -> None:
+    def take(self, after: After) -> None:
         self._normaliser.take(after)
 
     def apply(self, x: np.ndarray) -> np.ndarray:
-        return self._normaliser.apply(self._beside(x))
+        return self._normaliser.apply(x)
 
     def taken(self, x: np.ndarray, *, chunk: bool) -> np.ndarray:
         """Consecutive new examples, which are taken into the statistics; at the end of a chunk, what is old loses weight."""
-        standardised, after = self._normaliser.along(self._beside(x))
+        standardised, after = self._normaliser.along(x)
         self._normaliser.take(after)
         if chunk:
             self._normaliser.forget()
         return standardised
 
+    def hints(self) -> list[Hint]:
+        return self._normaliser.hints()
+
     def state(self) -> dict[str, Any]:
-        parts = {name: np.split(value, self._times) for name, value in self._normaliser.state().items()}
-        return {"parts": [{name: of_all[i] for name, of_all in parts.items()} for i in range(self._times)]}
+        state = self._normaliser.state()
+        parts = {name: np.split(state[name], self._times) for name in SUMS}
+        each = [{name: of_all[i] for name, of_all in parts.items()} for i in range(self._times)]
+        return {"parts": each, "guard": state["guard"]}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        parts = state["parts"]
-        self._normaliser.load_state({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
-
-    def _beside(self, x: np.ndarray) -> np.ndarray:
-        return x if self._times == 1 else np.concatenate([x] * self._times, 1)
+        sums = {name: np.concatenate([part[name] for part in state["parts"]]) for name in SUMS}
+        self._normaliser.load_state({**sums, "guard": state.get("guard")})
 
 
 class Inputs:
@@ -85,7 +87,7 @@ class Inputs:
         self._border = self._statistics() if standardise else None
         self._live = self._statistics() if standardise else None
         # the last example to predict, if it was alone: itself, standardised, and the statistics with it
-        self._foreseen: tuple[np.dtype[Any], bytes, np.ndarray, Statistics] | None = None
+        self._foreseen: tuple[np.dtype[Any], bytes, np.ndarray, After] | None = None
         self._replays = [self._statistics() for _ in range(settings.streams - 1)] if standardise else []
 
     @property
@@ -152,7 +154,7 @@ class Inputs:
                 statistics.load_state(saved)
 
     def _statistics(self) -> Scales:
-        return Scales(self._width, [None, self._recent] if self._recent else [None])
+        return Scales(self._width, self._recent)
 
     def _flat(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), -1)
