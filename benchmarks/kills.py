@@ -248,9 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     works.import_everything(tuple(todo))
     console = Console(highlight=False)
     kinds: dict[str, dict[str, Any]] = {}
-    # a kill loses nothing that was written, synced or not: in memory it is found as well as on a disk, and sooner
-    place = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="kills-", dir=place) as name:
+    with tempfile.TemporaryDirectory(prefix="kills-", dir=works.memory_folder()) as name:
         os.environ["PREQUENTIAL_CACHE"] = f"{name}/cache"
         shared = Path(name) / "shared"
         if "features" in todo:

@@ -314,8 +314,8 @@ class Disk:
             stream = io.BufferedWriter(raw)
         if "b" in mode:
             return stream
-        texts = [named.get(name) for name in ("encoding", "errors", "newline")]
-        return io.TextIOWrapper(stream, *texts, write_through=True)
+        texts: dict[str, Any] = {name: named.get(name) for name in ("encoding", "errors", "newline")}
+        return io.TextIOWrapper(stream, write_through=True, **texts)
 
     def _compare(self) -> None:
         """Names what is there but was never seen to be written."""

@@ -1,0 +1,226 @@
+"""Cuts the power, in simulation, at random moments of a live learner, of saves to one path and of a run.
+
+    python benchmarks/power.py [--count N] [--study STUDY] [--seed SEED] [--out FOLDER]
+
+The work is done once while `power_disk.Disk` records what it writes and syncs. For each cut a disk is built that the
+power cut could have left, in six ways (all, none or parts of what was not synced), and the work is gone on with there. What
+must hold is what is promised:
+
+- `home`, a live learner: it opens. It has all examples of the last `save()` that returned; with durability "sync" all that
+  `learn` returned for; with durability n all but the last n - 1 of these. Each one it has is as it was given. When it goes
+  on, it ends in the same state, to the bit, as one whose power was never cut.
+- `save`, a learner saved to one path: the newest save that returned, or the one being written, is loaded, to the bit.
+- `run`: `resume` (or the same `run`, where nothing had been written) ends with the same records, scores and state.
+- `features`: the extraction goes on and ends with the same files.
+
+Nothing may be written to these directories by other means than those that can be synced; pictures may be.
+300 cuts take about 5 minutes on one core. Exit code 1 if a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import works
+from power_disk import MODES, Disk
+from rich.console import Console
+from rich.table import Table
+from works import FeaturesWork, LiveWork, RunWork, SaveWork, Work
+
+from prequential.errors import PrequentialError
+from prequential.learners.transformer import Learner
+
+STUDIES = ("home save", "home sync", "home 4", "save", "run", "features")
+SHARES = {"home save": 80, "home sync": 80, "home 4": 80, "save": 80, "run": 60, "features": 40}
+PICTURES = (".png", ".svg", ".log")
+
+
+class Study:
+    """One kind of work whose power is cut.
+
+    Parameters
+    ----------
+    name
+        Which kind.
+    folder
+        Where it is done.
+    shared
+        What works read.
+    seed
+        Of the cuts.
+    """
+
+    def __init__(self, name: str, folder: Path, shared: Path, seed: int = 0) -> None:
+        self.name, self.folder, self.shared = name, folder, shared
+        self.draws = random.Random(f"{name} {seed}")
+        self.counts = {"cuts": 0, "unsynced": 0, "broken": 0}
+        self.found: list[str] = []
+        folder.mkdir(parents=True)
+        work = self.work(folder / "whole")
+        work.folder.mkdir()
+        with Disk(work.folder, lambda name: not name.endswith(PICTURES)) as self.disk:
+            work.go(lambda told: self.disk.mark(**told))
+        self.violations = sorted(set(self.disk.violations))
+        self.whole = work.result()
+        marks = self.disk.marks(len(self.disk.events))
+        self.states = {mark["saved"]: mark["state"] for mark in marks if "saved" in mark and "state" in mark}
+
+    def work(self, folder: Path) -> Work:
+        kind, _, durability = self.name.partition(" ")
+        if kind == "home":
+            variant = LiveWork.durability.index(int(durability) if durability.isdecimal() else durability)
+            return LiveWork(folder, variant, self.shared)
+        return {"save": SaveWork, "run": RunWork, "features": FeaturesWork}[kind](folder, 0, self.shared)
+
+    def go(self, cuts: int) -> None:
+        """Cuts the power so many times."""
+        moments = self.disk.moments()
+        for number in range(cuts):
+            moment, mode = self.draws.choice(moments), MODES[number % len(MODES)]
+            target = self.folder / f"cut-{number}"
+            self.disk.cut(moment, mode, number, target)
+            self.counts["cuts"] += 1
+            self.counts["unsynced"] += mode != "kept"
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that an incomplete tail was cut off is said as a warning
+                    self._check(target, moment)
+            except Exception as error:
+                self.counts["broken"] += 1
+                what = str(error) if isinstance(error, (Broken, PrequentialError)) else traceback.format_exc()
+                self.found.append(f"{self.name}, cut after operation {moment} ({mode}, {number}): {what}"[:1500])
+                continue
+            shutil.rmtree(target)
+
+    def _check(self, target: Path, moment: int) -> None:
+        """Goes on with the work where the power was cut, and says what is broken."""
+        marks = self.disk.marks(moment)
+        work = self.work(target)
+        if isinstance(work, LiveWork):
+            self._check_home(work, marks)
+        elif isinstance(work, SaveWork):
+            self._check_save(work, marks)
+        work.go(lambda told: None)
+        result = work.result()
+        for name in self.whole:
+            if result[name] != self.whole[name]:
+                raise Broken(f"{name} is {str(result[name])[:200]} in the end, expected {str(self.whole[name])[:200]}")
+
+    def _check_home(self, work: LiveWork, marks: list[dict[str, Any]]) -> None:
+        saved, learnt, given = (
+            max((mark[name] for mark in marks if name in mark), default=0) for name in ("saved", "learnt", "learning")
+        )
+        durability = LiveWork.durability[work.variant] if works.has_durability() else "save"
+        promised = saved
+        if durability == "sync":
+            promised = learnt
+        elif isinstance(durability, int):
+            promised = max(saved, learnt - (durability - 1))
+        if not any("opened" in mark for mark in marks) and not (work.folder / "home" / "learner.json").is_file():
+            return  # the power was cut before the learner had been made
+        learner = Learner.open(work.folder / "home")
+        position = learner.position
+        if not promised <= position <= max(given, learnt):
+            raise Broken(f"it came back with {position} examples, expected {promised} to {max(given, learnt)}")
+        kept = works.kept_examples(learner) if position else None
+        for t in range(position):
+            x, y = works.example(t, work.variant)
+            if kept is None or kept.y[t] != y or kept.x[t].tolist() != x.tolist():
+                raise Broken(f"example {t} of {position} is not what was given")
+        _close(learner)
+
+    def _check_save(self, work: SaveWork, marks: list[dict[str, Any]]) -> None:
+        saved = max((mark["saved"] for mark in marks if "saved" in mark), default=0)
+        given = max((mark["learning"] for mark in marks if "learning" in mark), default=0)
+        path = work.folder / "learner.safetensors"
+        if not path.exists():
+            if saved:
+                raise Broken(f"there is no save, but that of {saved} examples had returned")
+            return
+        learner = Learner.load(path)
+        if not saved <= learner.position <= given:
+            raise Broken(f"the save has {learner.position} examples, expected {saved} to {given}")
+        if works.digest(learner.state()) != self.states[learner.position]:
+            raise Broken(f"the save of {learner.position} examples has another state")
+
+
+class Broken(Exception):
+    """A promise that was not kept."""
+
+
+def _close(learner: Learner) -> None:
+    close: Callable[[], None] | None = getattr(learner, "close", None)
+    if close is not None:
+        close()
+
+
+def shares(count: int, study: str | None) -> dict[str, int]:
+    """How many cuts of each study there are of so many in all."""
+    if study is not None:
+        return {study: count}
+    total = sum(SHARES.values())
+    return {name: max(1, round(count * share / total)) for name, share in SHARES.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=420, help="cuts in all")
+    parser.add_argument("--study", choices=STUDIES, help="one only")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for power.json; by default nothing is written")
+    given = parser.parse_args(arguments)
+    todo = shares(given.count, given.study)
+    works.import_everything(tuple(todo))
+    works.without_pictures()
+    if "features" in todo:
+        works.commit_often()
+    console = Console(highlight=False)
+    studies: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="power-", dir=works.memory_folder()) as name:
+        os.environ["PREQUENTIAL_CACHE"] = f"{name}/cache"
+        shared = Path(name) / "shared"
+        log = Path(name) / "log.txt"
+        if "features" in todo:
+            works.make_shared(shared)
+        for kind, cuts in todo.items():
+            begun = time.monotonic()
+            with log.open("w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+                study = Study(kind, Path(name) / kind.replace(" ", "-"), shared, given.seed)
+                study.go(cuts)
+            seconds = round(time.monotonic() - begun, 1)
+            operations = len(study.disk.moments())
+            syncs = sum(event[0] == "sync" for event in study.disk.events)
+            studies[kind] = {"operations": operations, "syncs": syncs, **study.counts, "seconds": seconds}
+            studies[kind] |= {"violations": len(study.violations), "found": study.found, "written": study.violations}
+            for sentence in [*study.violations, *study.found]:
+                console.print(f"  {kind}: {sentence}", markup=False, soft_wrap=True)
+    columns = ("operations", "syncs", "cuts", "broken", "violations", "seconds")
+    total = {column: sum(found[column] for found in studies.values()) for column in columns}
+    table = Table("study", *columns)
+    for kind, found in [*studies.items(), ("total", total)]:
+        table.add_row(kind, *(f"{found[column]:g}" for column in columns))
+    console.print(table)
+    results = {"seed": given.seed, "studies": studies, "total": total, "faults": total["broken"] + total["violations"]}
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "power.json").write_text(json.dumps(results, indent=1))
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main()["faults"] else 0)
