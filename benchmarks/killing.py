@@ -235,7 +235,7 @@ def _writes(path: Any, mode: Any = "r", *_: Any, **named: Any) -> bool:
 class ForkedCell:
     """What `subprocess.Popen` is to a comparison or sweep, but forked: nothing has to be imported again."""
 
-    def __init__(self, run_cell: Callable[[Path, int], Any], directory: Path) -> None:
+    def __init__(self, run_cell: Callable[..., Any], directory: Path, trust: bool) -> None:
         self.returncode: int | None = None
         parent = os.getpid()
         self.pid = os.fork()
@@ -246,7 +246,7 @@ class ForkedCell:
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.closerange(3, 1024)  # as `Popen` does: locks and pipes of the parent are none of its business
-            run_cell(directory, parent)
+            run_cell(directory, parent, trust=trust)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -279,8 +279,8 @@ def fork_cells() -> None:
     from prequential.running import pool, sweep
     from prequential.running.cell import run_cell
 
-    def start(cell: pool.Cell, threads: int = 1) -> subprocess.Popen[bytes]:
-        return ForkedCell(run_cell, cell.directory)  # type: ignore[return-value]
+    def start(cell: pool.Cell, threads: int = 1, *, trust: bool = False) -> subprocess.Popen[bytes]:
+        return ForkedCell(run_cell, cell.directory, trust)  # type: ignore[return-value]
 
     for module in (pool, sweep):
         setattr(module, "start_cell", start)  # noqa: B010 (mypy knows it as no part of sweep)

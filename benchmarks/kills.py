@@ -36,7 +36,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import works
 from killing import Kill, Outcome, Tell, attempt, draw_kill, end_group
-from rich.console import Console
 from rich.table import Table
 from works import KINDS, WORKS, Work
 
@@ -246,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     given = parser.parse_args(arguments)
     todo = shares(given.count, given.kind)
     works.import_everything(tuple(todo))
-    console = Console(highlight=False)
+    console = works.console()
     kinds: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="kills-", dir=works.memory_folder()) as name:
         os.environ["PREQUENTIAL_CACHE"] = f"{name}/cache"

@@ -38,7 +38,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import works
 from power_disk import MODES, Disk
-from rich.console import Console
 from rich.table import Table
 from works import FeaturesWork, LiveWork, RunWork, SaveWork, Work
 
@@ -189,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     works.without_pictures()
     if "features" in todo:
         works.commit_often()
-    console = Console(highlight=False)
+    console = works.console()
     studies: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="power-", dir=works.memory_folder()) as name:
         os.environ["PREQUENTIAL_CACHE"] = f"{name}/cache"

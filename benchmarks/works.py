@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from prequential.checkpoint import CheckpointFolder
 from prequential.learners.transformer import Learner
@@ -154,6 +155,7 @@ class LiveWork(Work):
     kind = "live"
     variants = 4
     durability: tuple[Any, ...] = ("save", "sync", 4, "save")
+    examples = EXAMPLES
 
     def open(self) -> Learner:
         home = self.folder / "home"
@@ -168,8 +170,8 @@ class LiveWork(Work):
         learner = self.open()
         tell({"opened": learner.position})
         t = learner.position
-        while t < EXAMPLES:
-            several = 3 if t % 20 == 10 and t + 3 <= EXAMPLES else 1
+        while t < self.examples:
+            several = 3 if t % 20 == 10 and t + 3 <= self.examples else 1
             xs, ys = zip(*(example(t + i, self.variant) for i in range(several)), strict=True)
             tell({"predicted": t, "log_p": learner.predict_log_proba(np.stack(xs[:1]))[0].tolist()})
             tell({"learning": t + several})
@@ -256,10 +258,7 @@ class CompareWork(Work):
     def result(self) -> dict[str, Any]:
         out = self.folder / "out"
         cells = {str(path.parent.relative_to(out)): run_result(path.parent) for path in out.rglob("settings.toml")}
-        rows = list(csv.reader((out / "table.csv").read_text().splitlines()))
-        timed = [i for i, name in enumerate(rows[0]) if "seconds" in name or "time" in name]
-        table = [[cell for i, cell in enumerate(row) if i not in timed] for row in rows]
-        return {"cells": cells, "table": digest(table), "files": _outside_cells(out)}
+        return {"cells": cells, "table": table_without_times(out / "table.csv"), "files": _outside_cells(out)}
 
 
 class SweepWork(Work):
@@ -287,15 +286,27 @@ class SweepWork(Work):
     def result(self) -> dict[str, Any]:
         out = self.folder / "out"
         cells = {str(path.parent.relative_to(out)): run_result(path.parent) for path in out.rglob("settings.toml")}
-        rows = json.loads((out / "trials.json").read_text())["rows"]
-        for row in rows:
-            for of_seed in row["results"].values():
-                of_seed.pop("seconds", None)
         return {
             "cells": dict(sorted(cells.items())),
-            "rows": [{name: row[name] for name in ("state", "point", "values", "results")} for row in rows],
+            "trials": trials_without_times(out),
             "files": _outside_cells(out),
         }
+
+
+def table_without_times(path: Path) -> list[list[str]]:
+    """The table of a comparison."""
+    rows = list(csv.reader(path.read_text().splitlines()))
+    timed = [i for i, name in enumerate(rows[0]) if "seconds" in name or "time" in name]
+    return [[cell for i, cell in enumerate(row) if i not in timed] for row in rows]
+
+
+def trials_without_times(out: Path) -> list[dict[str, Any]]:
+    """The trials of a sweep; their numbers say how often it was begun."""
+    rows = json.loads((out / "trials.json").read_text())["rows"]
+    for row in rows:
+        for of_seed in row["results"].values():
+            of_seed.pop("seconds", None)
+    return [{name: row[name] for name in ("state", "point", "values", "results")} for row in rows]
 
 
 def _outside_cells(out: Path) -> list[str]:
@@ -378,6 +389,12 @@ def import_everything(kinds: tuple[str, ...] = KINDS) -> None:
 
         import prequential.features
         import prequential.running.extraction  # noqa: F401
+
+
+def console() -> Console:
+    """Where tables are printed, in full."""
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=160)
 
 
 def memory_folder() -> str | None:
