@@ -139,14 +139,21 @@ class Study:
         self.log = place.folder / "log.txt"
         place.folder.mkdir(parents=True)
         for variant, name in enumerate("ab"):
-            made = attempt(lambda tell, n=name, v=variant: place.make(place.folder / n, v), self.log)  # type: ignore[misc]
-            works.import_like(made.told)
-            if made.state == "failed":
-                raise RuntimeError(f"{place.name} cannot be made: {made.why}")
+            self._make(name, variant)
         self.cases = possible(place.folder / "a", place.folder / "b")
         self.whole = self._use(self._copy("whole"))
         if "result" not in self.whole:
             raise RuntimeError(f"{place.name} cannot be used without any fault: {self.whole}")
+
+    def _make(self, name: str, variant: int) -> None:
+        def make(tell: Tell) -> None:
+            self.place.make(self.place.folder / name, variant)
+            tell({"modules": list(sys.modules)})
+
+        made = attempt(make, self.log)
+        works.import_like(made.told)
+        if made.state == "failed":
+            raise RuntimeError(f"{self.place.name} cannot be made: {made.why}")
 
     def go(self, count: int) -> None:
         """So many faults, each file and kind in turn."""
@@ -213,9 +220,13 @@ class Study:
 
     def _use(self, folder: Path) -> dict[str, Any]:
         def use(tell: Tell) -> dict[str, Any]:
-            return used(self.place, folder)
+            found = used(self.place, folder)
+            if folder.name == "whole":
+                tell({"modules": list(sys.modules)})
+            return found
 
         outcome = attempt(use, self.log)
+        works.import_like(outcome.told)
         if outcome.state != "finished":  # a crash of the interpreter
             return {"raw": outcome.why, "warnings": []}
         return outcome.told[-1]
