@@ -76,7 +76,7 @@ def compare(
     if preset == "table1":
         learners, on = [*table1.PAPER, *(learners or [])], on or [table1.STREAM]
         examples = examples or (before.run.examples if before else None) or table1.EXAMPLES
-    if learners is None and before is None:
+    if not learners and before is None:
         raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
     given: dict[str, Any] = {"examples": examples, "device": device, "checkpoint_seconds": checkpoint_seconds}
     given = {name: value for name, value in given.items() if value is not None}

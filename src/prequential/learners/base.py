@@ -15,7 +15,7 @@ import numpy as np
 from prequential.checkpoint import allow, loading, read_checkpoint, write_checkpoint
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, PrequentialError
 from prequential.labels import Labels
-from prequential.learners.gate import as_examples, as_labels, check_labels, check_shape
+from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
 from prequential.memory import check_fits, ran_out
 from prequential.streams.stream import Stream
 from prequential.trust import stored_arguments
@@ -58,6 +58,7 @@ class OnlineLearner(ABC):
     """
 
     stride: int = 1  # how many examples `observe` handles best at once
+    standardise: bool | None = None  # False: features are used as they are, which float32 must hold
 
     def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False) -> None:
         self.labels = Labels(classes)
@@ -221,6 +222,8 @@ class OnlineLearner(ABC):
         if len(x) == 0 or (ys is not None and len(ys) != len(x)):
             raise BadInput(f"example {self.position}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
         check_shape(x, self.shape, self.position)
+        if self.standardise is False:
+            check_float32(x, self.position)
         if ys is not None:
             check_labels(self.labels, ys, self.position)
         return x

@@ -109,6 +109,18 @@ def check_shape(x: np.ndarray, shape: tuple[int, ...] | None, first: int) -> Non
         raise BadInput(f"example {first}: x has shape {x.shape[1:]}, but the first example had shape {shape}")
 
 
+def check_float32(x: np.ndarray, first: int) -> None:
+    """Refuses values that float32 does not hold, where features are used as they are."""
+    if x.dtype == np.float64:
+        large = np.argwhere(np.abs(x) > np.finfo(np.float32).max)
+        if len(large):
+            where = tuple(int(i) for i in large[0])
+            raise BadInput(
+                f"example {first + where[0]}: feature {where[1:]} is {x[where]}, expected at most "
+                f"{np.finfo(np.float32).max:.3g} in size where features are not standardised"
+            )
+
+
 def _as_array(xs: Any, first: int) -> np.ndarray:
     """An array of any dtype that holds what was given."""
     if isinstance(xs, np.ma.MaskedArray):

@@ -16,6 +16,7 @@ from prequential.files import write_atomically
 from prequential.learners.base import OnlineLearner, check_missing
 from prequential.learners.behind import TrainerBehind
 from prequential.learners.device import find_device
+from prequential.learners.gate import check_float32
 from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory, beside
 from prequential.learners.trainer import Examples, Trainer
@@ -233,14 +234,8 @@ class Learner(OnlineLearner):
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         x = super()._checked(xs, ys)
-        if x.dtype == np.float64 and (x.ndim > 2 or self.settings.standardise is False):
-            large = np.argwhere(np.abs(x) > np.finfo(np.float32).max)
-            if len(large):
-                where = tuple(int(i) for i in large[0])
-                raise BadInput(
-                    f"example {self.position + where[0]}: feature {where[1:]} is {x[where]}, expected at most "
-                    f"{np.finfo(np.float32).max:.3g} in size where features are not standardised"
-                )
+        if x.ndim > 2 or self.settings.standardise is False:
+            check_float32(x, self.position)
         if self._inputs is not None and x.ndim > 2 and (x.dtype == np.uint8) != self._inputs.image_bytes:
             expected = "uint8" if self._inputs.image_bytes else "floats"
             raise BadInput(f"example {self.position}: the image is {x.dtype}, but the first one was {expected}")

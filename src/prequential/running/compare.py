@@ -59,6 +59,7 @@ class Plan:
                 raise BadSetting(f"there is nothing to compare: got 0 {name}, expected at least 1")
         if min(self.seeds) < 0:
             raise BadSetting(f"seed ({min(self.seeds)}) must be at least 0")
+        self.settings.changed(seed=max(self.seeds))  # which may be too large
         for learner in self.learners:
             with suppress(MissingExtra):  # its cells will say so, and the others run
                 make_learner(learner, 2, settings=self.settings)

@@ -38,7 +38,8 @@ def open_storage(url: str) -> tuple[BaseStorage, Path | None]:
             return JournalStorage(JournalFileBackend(str(path))), None
         if url.startswith(("redis://", "rediss://")):
             return JournalStorage(_without_snapshots(JournalRedisBackend(url))), None
-        place = sqlalchemy.engine.make_url(url)
+        url = url.replace("{", "{{").replace("}", "}}")  # Optuna takes it for a template
+        place = sqlalchemy.engine.make_url(shown)
         shown = place.render_as_string(hide_password=True)
         if place.get_backend_name() != "sqlite":
             return patiently(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}), PATIENCE[:2]), None

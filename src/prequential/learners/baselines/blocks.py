@@ -13,6 +13,7 @@ from torch import Tensor
 from prequential.errors import BadInput, BadSetting
 from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.baselines.network import Network
+from prequential.learners.gate import check_float32
 from prequential.learners.inputs import Inputs
 from prequential.settings import Settings
 
@@ -162,6 +163,8 @@ class BlockLearner(OnlineLearner):
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         x = super()._checked(xs, ys)
+        if x.ndim > 2:
+            check_float32(x, self.position)
         if self.inputs is not None and x.ndim > 2 and (x.dtype == np.uint8) != self.inputs.image_bytes:
             expected = "uint8" if self.inputs.image_bytes else "floats"
             raise BadInput(f"example {self.position}: the image is {x.dtype}, but the first one was {expected}")

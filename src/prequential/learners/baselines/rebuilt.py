@@ -8,12 +8,13 @@ costs as much time as all the learning so far did (the predictions are not repea
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from prequential.errors import BadSetting
+from prequential.errors import BadInput, BadSetting, PrequentialError, one_line
 from prequential.learners.base import check_seed
 from prequential.learners.baselines.remembering import Remembering
 from prequential.learners.normaliser import Normaliser
@@ -105,7 +106,8 @@ class Rebuilt(Remembering):
             self._x.append(self._features(x[i : i + 1], keep=True))
             self._slots.append(slot)
             if len(self._slots) == self.stride:
-                self._teach(np.concatenate(self._x), np.asarray(self._slots, dtype=np.int64))
+                with self._of_library():
+                    self._teach(np.concatenate(self._x), np.asarray(self._slots, dtype=np.int64))
                 self._x, self._slots, self._taught = [], [], True
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
@@ -113,7 +115,20 @@ class Rebuilt(Remembering):
         if not self._taught:  # some models set themselves up when they are first asked, which would be a change
             return np.full((len(x), self.labels.capacity), -np.log(self.labels.capacity))
         rows = np.concatenate([self._features(x[i : i + 1], keep=False) for i in range(len(x))])
-        return self._smoothed(self._proba(rows))
+        with self._of_library():
+            p = self._proba(rows)
+        return self._smoothed(p)
+
+    @contextmanager
+    def _of_library(self) -> Iterator[None]:
+        """What the other library raises is a sentence, too; the numbers or the settings do not suit its model."""
+        try:
+            yield
+        except PrequentialError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {one_line(error, 120)}"
+            raise BadInput(f"example {self.position}: model {self.path!r} cannot take it: {why}") from error
 
     def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
         self._ready()
