@@ -44,6 +44,11 @@ def end(arguments, capsys):
         (["run", "--widht", "3"], "Unknown option: --widht. Did you mean --width?"),
         (["run", "--width", "w" * 100_000], "Invalid value for --width"),
         (["run", "--width"], "--width requires an argument"),
+        (["run", "--tasks", "1", "--device", "\udcff"], "device ('\\udcff') is no text"),
+        (
+            ["compare", "--learners", "majority", "--seeds", "9" * 30, "--jobs", "0"],
+            "seed (a number of more than 20 digits)",
+        ),
         (["walk"], 'Unknown command "walk"'),
         (["resume"], "DIRECTORY requires an argument"),
         (["run", "--width", "80000000000"], "more than this machine has"),

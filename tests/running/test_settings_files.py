@@ -13,6 +13,7 @@ from prequential.running.compare import read_plan
 from prequential.running.settings import RunSettings, read_settings, write_settings
 from prequential.running.sweep_plan import read_sweep
 from prequential.settings import Settings
+from prequential.streams.open import with_whole_path
 
 BAD = {
     "learner's under run": (b"[run]\nwidth = 64\n", r"width is under \[run\], expected it under \[learner\]"),
@@ -165,3 +166,8 @@ def test_what_is_written_is_read(tmp_path):
     assert made(tmp_path / "settings.toml") == (run, learner)
     (tmp_path / "flat.toml").write_text('learner = "majority"\nweight-decay = 0.5\n')
     assert read_settings(tmp_path / "flat.toml") == ({"learner": "majority"}, {"weight_decay": 0.5})
+
+
+@pytest.mark.parametrize("stream", ["x" * 5000, "csv:" + "x" * 5000, "a\0b", "x" * 300 + "(a=1)"])
+def test_a_stream_that_cannot_be_a_path(stream):
+    assert with_whole_path(stream) == stream

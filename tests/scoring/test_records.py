@@ -383,3 +383,15 @@ def test_a_state_that_does_not_fit_together_is_refused(two_runs, tmp_path, chang
     with pytest.raises(BadCheckpoint, match=words):
         RecordWriter(tmp_path / "r").load_state({**state, **change})
     assert contents(tmp_path / "r") == before
+
+
+def test_a_directory_in_the_place_of_the_last_part_is_named_before_anything_changes(two_runs, tmp_path):
+    root, state = two_runs
+    shutil.copytree(root / "0", tmp_path / "r")
+    last = sorted((tmp_path / "r").glob("*.parquet"))[-1]
+    last.unlink()
+    last.mkdir()
+    before = (tmp_path / "r" / "_sha256sums").read_bytes()
+    with pytest.raises(BadCheckpoint, match=f"{last.name} is a directory"):
+        RecordWriter(tmp_path / "r").load_state(state)
+    assert (tmp_path / "r" / "_sha256sums").read_bytes() == before

@@ -13,7 +13,7 @@ import tomli_w
 from cyclopts import Parameter
 
 from prequential.calls import check_kinds
-from prequential.errors import BadSetting
+from prequential.errors import BadSetting, short
 from prequential.settings import LARGEST, Settings, say_number
 from prequential.toml import read_toml
 
@@ -63,7 +63,11 @@ class RunSettings:
     """Directory for the results; by default a new one in runs/."""
 
     def __post_init__(self) -> None:
-        check_kinds("the run", {field.name: getattr(self, field.name) for field in fields(self)}, HINTS["run"])
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        check_kinds("the run", given, HINTS["run"])
+        for name, value in given.items():
+            if not _can_be_kept(value):
+                raise BadSetting(f"{name} ({short(value)}) is no text: it has characters that UTF-8 has not")
         for name, low in (
             ("tasks", 1),
             ("task_length", 1),
@@ -79,6 +83,17 @@ class RunSettings:
                 raise BadSetting(f"{name} ({say_number(value)}) must be at most {most:,}")
         if not self.checkpoint_seconds >= 0:
             raise BadSetting(f"checkpoint_seconds ({self.checkpoint_seconds}) must be at least 0")
+
+
+def _can_be_kept(value: Any) -> bool:
+    """Whether a setting can be written to a file; names of files and arguments may be any bytes."""
+    try:
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, (str, Path)):
+                str(text).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 HINTS: dict[str, dict[str, Any]] = {

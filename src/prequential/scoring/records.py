@@ -164,6 +164,8 @@ class RecordWriter:
         position, texts, rows = _checked_state(state)
         current, _ = part_bounds(position)
         refuse_links(self.directory, self.directory / DAMAGED, self.directory / NAME)
+        if self._path(current).is_dir():  # which cannot be replaced by a file
+            raise BadCheckpoint(f"{self._path(current)} is a directory, expected records; nothing was changed")
         lost = [first for first in _lost(state, current) if not self._path(first).exists()]
         checksums, problems = self._verify(current, state.get("digest"), _lost(state, current))
         if problems and not set_aside:

@@ -119,11 +119,11 @@ def stream_options(spec: str | Path) -> tuple[str, dict[str, Any]]:
         raise BadInput(
             f"the stream is a {type(spec).__name__}, expected a name or a path; TableStream takes data frames and ArrayStream arrays"
         )
-    if not spec.endswith(")") or "(" not in spec or Path(spec.partition(":")[2] or spec).exists():
+    if not spec.endswith(")") or "(" not in spec or _exists(spec.partition(":")[2] or spec):
         return spec, {}
     brackets = [i for i, character in enumerate(spec) if character == "("]
     # a folder may have brackets in its name too: the options begin behind something that is there
-    there = [i for i in brackets if Path(spec[:i]).exists() or Path(spec[:i].partition(":")[2] or "\0").exists()]
+    there = [i for i in brackets if _exists(spec[:i]) or _exists(spec[:i].partition(":")[2])]
     at = (there or brackets)[0]
     return spec[:at].strip(), parse_options(spec[at + 1 :], spec)
 
@@ -134,7 +134,15 @@ def with_whole_path(spec: str) -> str:
     name, colon, path = place.partition(":")
     if not (colon and name in NAMES):
         name, colon, path = "", "", place
-    return f"{name}{colon}{Path(path).resolve()}{spec[len(place) :]}" if path and Path(path).exists() else spec
+    return f"{name}{colon}{Path(path).resolve()}{spec[len(place) :]}" if _exists(path) else spec
+
+
+def _exists(path: str) -> bool:
+    """Whether there is such a path; a text that cannot even be one (too long, with a null byte) is none."""
+    try:
+        return bool(path) and Path(path).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def table_stream(
