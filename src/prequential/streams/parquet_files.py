@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -14,9 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prequential.errors import BadInput
-from prequential.streams.arrow_files import Batches, common_schema, fitted
+from prequential.streams.arrow_files import Batches, check_swelling, common_schema, fitted
 from prequential.streams.cache import file_hash, scratch_file
 from prequential.streams.encoding import Column
+from prequential.streams.limits import Limit, reading, reason
+from prequential.streams.parquet_pages import Pages
 from prequential.streams.stream import in_reading_order
 from prequential.streams.tables import BLOCK_BYTES, BLOCK_ROWS, Table
 
@@ -38,51 +41,66 @@ class ParquetTable(Table):
     path
         A file, or a folder whose .parquet files are read in the order of their names. Folders called year=2024/month=1
         become columns.
+    max_bytes
+        How many bytes a page, or a block of rows, may unpack to in memory, and a row group on disk; see
+        `prequential.streams.limits`.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, max_bytes: int | None = None) -> None:
         self.path = Path(path)
         self.name = self.path.name
         self.paths = [self.path] if self.path.is_file() else _parts_of(self.path)
         if not self.paths:
             raise BadInput(f"{self.path} holds no .parquet files")
         self._open = lru_cache(maxsize=FILES)(_open)
-        self._files = common_schema(self.paths, [self._open(part).schema_arrow for part in self.paths])
-        self._partition = _partition(self.path, self.paths, self._files.names)
-        # those first, so that the last column of the files stays the last
-        self.schema = pa.schema([(name, values.type) for name, values in self._partition.items()]).with_metadata(
-            self._files.metadata
-        )
-        for field in self._files:
-            self.schema = self.schema.append(field)
-        blocks, starts = [], [0]
+        self._max_bytes = max_bytes
+        self._limits = [Limit(part, max_bytes=max_bytes) for part in self.paths]
+        with reading(self.path):
+            self._files = common_schema(self.paths, [self._open(part)[0].schema_arrow for part in self.paths])
+            self._partition = _partition(self.path, self.paths, self._files.names)
+            # those first, so that the last column of the files stays the last
+            fields = [pa.field(name, values.type) for name, values in self._partition.items()]
+            self.schema = pa.schema([*fields, *self._files], self._files.metadata)
+            self._find_blocks()
+        self._group = lru_cache(maxsize=GROUPS)(self._unpack)
+
+    def _find_blocks(self) -> None:
+        blocks, starts = [np.empty((0, 3), np.int64)], [np.zeros(1, np.int64)]
         self._rows_a_block = BLOCK_ROWS
         self._first_rows = []  # of each part
+        row = 0
         for number, part in enumerate(self.paths):
-            file = self._open(part)
-            self._first_rows.append(starts[-1])
+            file, _ = self._open(part)
+            self._first_rows.append(row)
             for group in range(file.metadata.num_row_groups):
                 about = file.metadata.row_group(group)
-                if number == group == 0 and about.num_rows:
-                    size = about.total_byte_size // about.num_rows
+                rows = _checked_rows(part, about, file.schema_arrow, self._max_bytes)
+                if number == group == 0 and rows:
+                    size = about.total_byte_size // rows
                     self._rows_a_block = int(np.clip(BLOCK_BYTES // max(1, size), 16, BLOCK_ROWS))
-                for start in range(0, about.num_rows, self._rows_a_block):
-                    blocks.append((number, group, start))
-                    starts.append(starts[-1] + min(self._rows_a_block, about.num_rows - start))
-        self._blocks = np.array(blocks, np.int64).reshape(-1, 3)
-        self.starts = np.array(starts)
-        self._group = lru_cache(maxsize=GROUPS)(self._unpack)
+                firsts = np.arange(0, rows, self._rows_a_block)
+                blocks.append(np.stack([np.full_like(firsts, number), np.full_like(firsts, group), firsts], 1))
+                starts.append(row + np.minimum(firsts + self._rows_a_block, rows))
+                row += rows
+        self._blocks = np.concatenate(blocks)  # (blocks, 3): file, row group, first row in it
+        self.starts = np.concatenate(starts)
 
     def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
         part, group, start = (int(number) for number in self._blocks[i])
         names = tuple(column.name for column in columns)
-        return pa.Table.from_batches([self._group(part, group, names).batch(start // self._rows_a_block)]), {}
+        with reading(self.paths[part]):
+            return pa.Table.from_batches([self._group(part, group, names).batch(start // self._rows_a_block)]), {}
 
     def each(self, columns: Sequence[Column]) -> Iterator[tuple[pa.Table, dict[int, str]]]:
         names = tuple(column.name for column in columns)
-        for part in range(len(self.paths)):
-            for group in range(self._open(self.paths[part]).metadata.num_row_groups):
-                for rows in self._pieces(part, group, names):
+        for part, path in enumerate(self.paths):
+            for group in range(self._open(path)[0].metadata.num_row_groups):
+                pieces = self._pieces(part, group, names)
+                while True:
+                    with reading(path):
+                        rows = next(pieces, None)
+                    if rows is None:
+                        break
                     yield rows, {}
 
     def fingerprint(self) -> str:
@@ -102,7 +120,7 @@ class ParquetTable(Table):
                 writer.write_batch(rows.combine_chunks().to_batches()[0])
             if writer is not None:
                 writer.close()
-        batches = Batches(path)
+        batches = Batches(path, own=True)
         with suppress(OSError):  # Windows keeps a file that is in use
             path.unlink()
         return batches
@@ -110,17 +128,25 @@ class ParquetTable(Table):
     def _pieces(self, part: int, group: int, names: tuple[str, ...]) -> Iterator[pa.Table]:
         """The rows of a row group, always equally many at once, the last piece excepted."""
         held: list[pa.RecordBatch] = []
-        rows = 0
-        file = self._open(self.paths[part])
+        path, limit = self.paths[part], self._limits[part]
+        file, pages = self._open(path)
         columns = [name for name in names if name not in self._partition] or self._files.names[:1]
-        for batch in file.iter_batches(self._rows_a_block, row_groups=[group], columns=columns, use_threads=False):
+        size = pages.rows_at_once(file, group, columns, self._rows_a_block, limit)
+        rows, found, expected = 0, 0, file.metadata.row_group(group).num_rows
+        for batch in file.iter_batches(size, row_groups=[group], columns=columns, use_threads=False):
+            batch.validate(full=True)
+            for name, values in zip(batch.schema.names, batch.columns, strict=True):
+                check_swelling(limit, f"{path}, column {name!r}", values)
             held.append(batch)
-            rows += batch.num_rows
+            limit.check(path, sum(part.nbytes for part in held), what="holds rows that unpack to")
+            rows, found = rows + batch.num_rows, found + batch.num_rows
             while rows >= self._rows_a_block:
                 whole = pa.Table.from_batches(held)
                 yield self._fitted(part, whole.slice(0, self._rows_a_block), names)
                 held = whole.slice(self._rows_a_block).to_batches()
                 rows -= self._rows_a_block
+        if found != expected:
+            raise BadInput(f"{path}, row group {group} holds {found} rows, expected {expected}")
         if rows:
             yield self._fitted(part, pa.Table.from_batches(held), names)
 
@@ -162,8 +188,20 @@ def _partition(folder: Path, parts: Sequence[Path], names: Sequence[str]) -> dic
     return columns
 
 
-def _open(path: Path) -> pq.ParquetFile:
+def _checked_rows(path: Path, about: Any, schema: pa.Schema, max_bytes: int | None) -> int:
+    """The rows of a row group, if what they take as plain columns is not far more than the file."""
+    rows = int(about.num_rows)
+    if rows < 0 or about.total_byte_size < 0:
+        raise BadInput(f"{path}: a row group is said to have {rows} rows in {about.total_byte_size} bytes")
+    plain = sum(found.bit_width for found in schema.types if pa.types.is_primitive(found))
+    size = max(rows * max(plain, 8) // 8, int(about.total_byte_size))
+    Limit(path, max_bytes=max_bytes, on_disk=True).check(path, size, what="holds a row group that unpacks to")
+    return rows
+
+
+def _open(path: Path) -> tuple[pq.ParquetFile, Pages]:
     try:
-        return pq.ParquetFile(path, memory_map=True, pre_buffer=False)
+        file = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
     except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{path} is no Parquet file: {error}") from None
+        raise BadInput(f"{path} is no Parquet file: {reason(error)}") from None
+    return file, Pages(path)
