@@ -321,7 +321,7 @@ def test_bad_input(release):
     with pytest.raises(BadInput, match=r"example 0: .*0\.jpg could be decoded before and cannot now"):
         stream.read(0, 3)
     (release / "broken.npz").write_bytes((release / "a.npz").read_bytes()[:300])
-    with pytest.raises(BadInput, match=r"broken\.npz cannot be read: .*; expected the arrays label, time, user, path"):
+    with pytest.raises(BadInput, match=r"broken\.npz is no NumPy file that can be read"):
         ClocStream(release / "broken.npz", images)
     convert_metadata(release / "meta.csv", release / "converted")
     (release / "converted" / "index.json").write_text(json.dumps({"format": "other"}))

@@ -66,9 +66,9 @@ def test_bad_input(tmp_path):
     with pytest.raises(BadInput, match="3 places, 2 photographers and 3 times"):
         YfccStream(write(tmp_path / "d.npz", 3, user=np.arange(2)))
     (tmp_path / "e.npz").write_text("no")
-    with pytest.raises(BadInput, match=r"e\.npz cannot be read"):
+    with pytest.raises(BadInput, match=r"e\.npz is no NumPy file that can be read"):
         YfccStream(tmp_path / "e.npz")
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match="is no NumPy file that can be read"):
         YfccStream(tmp_path / "missing.npz")
 
 
@@ -100,7 +100,7 @@ def test_broken_and_foreign_files(tmp_path):
         YfccStream(write(tmp_path / "b.npz", 0))
     with pytest.raises(BadInput, match=r"holds a single array, expected a \.npz file"):
         YfccStream(tmp_path / "single.npy")
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match="is no NumPy file that can be read"):
         YfccStream(tmp_path)
 
 

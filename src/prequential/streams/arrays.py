@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 import zipfile
-import zlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,10 +17,12 @@ import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.cache import array_hash, file_hash, kept_file
-from prequential.streams.encoding import GROUP_SIGNS, Column, fill
+from prequential.streams.encoding import GROUP_SIGNS, Column, fill, shown
+from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.stream import Chunk, Stream
 from prequential.streams.tasks import Pool
 
+NO_NUMPY = "is no NumPy file that can be read"
 IN_MEMORY = 256 * 2**20  # bytes up to which a compressed array is held in memory
 X_NAMES = ("x", "X", "data", "features", "images")
 Y_NAMES = ("y", "Y", "label", "labels", "target", "targets", "class")
@@ -72,7 +75,10 @@ class ArrayStream(Stream):
     ) -> None:
         if on_bad_row not in ("stop", "skip"):
             raise BadSetting(f"on_bad_row ({on_bad_row!r}) must be 'stop' or 'skip'")
+        self._name = "the arrays"  # for messages
         x = _as_array(x, "x")
+        if isinstance(y, np.ma.MaskedArray):
+            y = y.tolist()  # None where it is masked
         listed = isinstance(y, Sequence) and not hasattr(y, "dtype")
         if hasattr(y, "to_list") and any(map(_is_none, y.to_list())):  # a column whose numbers would become floats
             y, listed = [None if _is_none(label) else label for label in y.to_list()], True
@@ -81,7 +87,11 @@ class ArrayStream(Stream):
             raise BadInput(f"x has {len(x)} examples and y has {len(y)} labels, expected as many of both")
         if len(x) == 0:
             raise BadInput("x has 0 examples, expected at least 1")
-        y = _as_objects(y) if listed else _column(y, "y", "label", len(x))
+        y = (
+            _as_objects([None if label is np.ma.masked else label for label in y])
+            if listed
+            else _column(y, "y", "label", len(x))
+        )
         if x.dtype.kind not in "fiub" or not 2 <= len(x.shape) <= 4:
             remedy = "; TableStream reads data frames with text" if x.dtype.kind == "O" else ""
             raise BadInput(
@@ -136,8 +146,9 @@ class ArrayStream(Stream):
     def _take(self, positions: slice | np.ndarray, first: int | None = None) -> tuple[np.ndarray, list[Hashable]]:
         """A copy of the examples at these positions, and their labels."""
         rows = positions if self._index is None else self._index[positions]
-        x = np.array(self.x[rows])  # a copy: the caller may write into it
-        y = self.y[rows].tolist()
+        with reading(self._name):
+            x = np.array(self.x[rows])  # a copy: the caller may write into it
+            y = self.y[rows].tolist()
         if self._whole:  # label by label: what comes later cannot change what a label is
             y = [int(label) if label.is_integer() else label for label in y]
         for i, what in self._bad(x, y).items():
@@ -194,6 +205,7 @@ def array_stream(
     group: str | None = None,
     classes: int | Sequence[Hashable] | None = None,
     on_bad_row: str = "stop",
+    max_bytes: int | None = None,
 ) -> ArrayStream:
     """A stream from a .npz file, or from a .npy file; what is not compressed is memory-mapped.
 
@@ -212,11 +224,13 @@ def array_stream(
         The name of the array in a .npz file, or the .npy file, that says to whom or what each example belongs.
     classes, on_bad_row
         As in `ArrayStream`.
+    max_bytes
+        How many bytes the compressed arrays of a .npz file may unpack to; see `prequential.streams.limits`.
     """
     path = Path(path)
     if path.suffix.lower() == ".npy":
         return _npy_stream(path, label, features, time, group, classes, on_bad_row)
-    arrays = load_npz(path)
+    arrays = load_npz(path, max_bytes)
 
     def pick(name: str | None, candidates: Sequence[str], what: str) -> str:
         found = [given for given in ([name] if name else candidates) if given in arrays]
@@ -241,7 +255,7 @@ def array_stream(
     parts = [arrays[pick(name, (), "examples")] for name in chosen]
     with _naming(path):
         x = (parts[0] if parts[0].ndim > 1 else parts[0][:, None]) if len(parts) == 1 else SideBySide(parts, chosen)
-        return ArrayStream(
+        stream = ArrayStream(
             x,
             arrays[y],
             time=None if time is None else arrays[pick(time, (), "times")],
@@ -250,6 +264,8 @@ def array_stream(
             classes=classes,
             on_bad_row=on_bad_row,
         )
+    stream._name = str(path)
+    return stream
 
 
 @contextmanager
@@ -282,47 +298,60 @@ class SideBySide:
         return np.concatenate([part.reshape(len(part), -1) for part in taken], 1, dtype=self.dtype)
 
 
-def load_npz(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a .npz file; those that are not compressed, or are large, are memory-mapped."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-            for info in members:
-                with archive.open(info) as member:
-                    _refuse_objects(member, f"{path}: array {info.filename[:-4]!r}")
-            return {info.filename[:-4]: _member(path, archive, info) for info in members}
-    except BadInput:
-        raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInput(f"{path} is no NumPy file that can be read: {error}") from None
+def load_npz(path: Path, max_bytes: int | None = None, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of a .npz file; those that are not compressed, or are large, are memory-mapped.
+
+    `max_bytes`: how many bytes it may unpack to, see `prequential.streams.limits`; `names`: these
+    arrays only, which are to be read whole, so that none is mapped and their checksums are compared.
+    """
+    with reading(path, NO_NUMPY), zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        members = [info for info in members if names is None or info.filename[:-4] in names]
+        packed = [info for info in members if info.compress_type != zipfile.ZIP_STORED]
+        Limit(path, max_bytes=max_bytes, on_disk=True).check(path, sum(info.file_size for info in packed))
+        room = min(IN_MEMORY, Limit(path).bytes)  # what does not fit is unpacked on disk
+        arrays: dict[str, np.ndarray] = {}
+        for info in members:
+            name = info.filename[:-4]
+            if name in arrays:
+                raise BadInput(f"{path} holds two arrays called {name!r}; expected different names")
+            header = _checked_header(path, archive, info)
+            in_memory = info.file_size <= room
+            if info.compress_type == zipfile.ZIP_STORED and names is None:
+                arrays[name] = _mapped(path, info, header)
+            else:
+                arrays[name] = _unpacked(path, archive, info, in_memory)
+            if in_memory and not isinstance(arrays[name], np.memmap):
+                room -= info.file_size
+        return arrays
 
 
 def load_npy(path: Path) -> np.ndarray:
     """The array of a .npy file, memory-mapped."""
-    try:
+    with reading(path, NO_NUMPY):
         with path.open("rb") as file:
-            _refuse_objects(file, str(path))
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except BadInput:
-        raise
-    except (OSError, EOFError, ValueError) as error:
-        raise BadInput(f"{path} is no NumPy file that can be read: {error}") from None
-    return array
+            shape, fortran, dtype = header = _header(file)
+            offset = file.tell()
+        _check_header(str(path), header, path.stat().st_size - offset)
+        return _map(path, dtype, offset, shape, fortran)
 
 
-def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    if info.compress_type == zipfile.ZIP_STORED and info.file_size:
-        return _mapped(path, archive, info)
-    if info.file_size <= IN_MEMORY:
-        with archive.open(info) as member:
-            array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
-            return array
+@dataclass
+class _Header:
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+    size: int  # of the header itself
 
-    def unpack(to: Path) -> None:
-        with archive.open(info) as member, to.open("wb") as file:
-            shutil.copyfileobj(member, file, 2**20)
 
-    return load_npy(kept_file(f"unpacked-{file_hash(path)}-{info.CRC:08x}.npy", unpack))
+def _checked_header(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Header:
+    """What a member is said to hold, if that is as much as it has bytes."""
+    name = f"{path}: array {info.filename[:-4]!r}"
+    with archive.open(info) as member:
+        shape, fortran, dtype = header = _header(member)
+        offset = member.tell()
+    _check_header(name, header, info.file_size - offset)
+    return _Header(shape, fortran, dtype, offset)
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -332,26 +361,52 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     return shape, fortran, dtype
 
 
-def _refuse_objects(file: IO[bytes], name: str) -> None:
-    if _header(file)[2].hasobject:
+def _check_header(name: str, header: tuple[tuple[int, ...], bool, np.dtype], size: int) -> None:
+    shape, _, dtype = header
+    if dtype.hasobject:
         raise BadInput(
             f"{name} holds Python objects, which are never unpickled; save numbers or text, such as array.astype(str)"
         )
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise BadInput(f"{name} has shape {shown(shape)}, expected whole numbers that are not negative")
+    if (expected := math.prod(shape) * dtype.itemsize) > size:
+        raise BadInput(
+            f"{name} of shape {shown(shape)} and type {dtype.str} takes {expected} bytes, but the file holds {size} of them"
+        )
 
 
-def _mapped(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+def _mapped(path: Path, info: zipfile.ZipInfo, header: _Header) -> np.ndarray:
     """An array that lies in the archive as it is: mapped from there."""
-    with archive.open(info) as member:
-        shape, fortran, dtype = _header(member)
-        header = member.tell()
-        if 0 in shape or shape == ():
-            member.seek(0)
-            array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
-            return array
     with path.open("rb") as file:  # the local header has its own lengths of name and extra field
         file.seek(info.header_offset + 26)
         lengths = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
-    offset = info.header_offset + 30 + lengths + header
+    offset = info.header_offset + 30 + lengths + header.size
+    return _map(path, header.dtype, offset, header.shape, header.fortran)
+
+
+def _unpacked(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, in_memory: bool) -> np.ndarray:
+    if in_memory:
+        with archive.open(info) as member:
+            array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
+            if member.read(1):  # also has the checksum compared
+                raise BadInput(f"{path}: array {info.filename[:-4]!r} has bytes behind its last number")
+            return array
+
+    def unpack(to: Path) -> None:
+        with archive.open(info) as member, to.open("wb") as file:
+            shutil.copyfileobj(member, file, 2**20)
+
+    return load_npy(kept_file(f"unpacked-{file_hash(path)}-{info.CRC:08x}.npy", unpack))
+
+
+def _map(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...], fortran: bool) -> np.ndarray:
+    """An array that lies in a file as it is: mapped from there."""
+    if math.prod(shape) == 0:  # which cannot be mapped
+        return np.empty(shape, dtype)
+    if shape == ():
+        with path.open("rb") as file:
+            file.seek(offset)
+            return np.frombuffer(file.read(dtype.itemsize), dtype)[0:1].reshape(())
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
 
 
@@ -390,7 +445,7 @@ def _npy_stream(
             classes=classes,
             on_bad_row=on_bad_row,
         )
-    stream._whole = whole
+    stream._whole, stream._name = whole, str(path)
     return stream
 
 
@@ -413,22 +468,44 @@ def _column(array: np.ndarray, name: str, what: str, n: int) -> np.ndarray:
 
 def _as_array(values: Any, name: str) -> Any:
     """Tensors, data frames and lists as arrays; whatever else has a shape and a dtype stays as it is."""
-    if hasattr(values, "detach"):  # a tensor, wherever it lies; torch need not be imported here
-        values = values.detach().cpu()
-        return (values.float() if "bfloat16" in str(values.dtype) else values).numpy()
-    if hasattr(values, "to_numpy") or not (hasattr(values, "shape") and hasattr(values, "dtype")):
-        try:
+    try:
+        if hasattr(values, "detach"):  # a tensor, wherever it lies; torch need not be imported here
+            values = values.detach().cpu()
+            return (values.float() if "bfloat16" in str(values.dtype) else values).numpy()
+        if isinstance(values, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in values):
+            values = np.ma.stack(values)
+        if isinstance(values, np.ma.MaskedArray):
+            return without_mask(values)
+        if hasattr(values, "to_numpy") or not (hasattr(values, "shape") and hasattr(values, "dtype")):
             values = np.asarray(values)
-        except ValueError as error:
-            raise BadInput(f"{name} cannot become an array: {error}") from None
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise BadInput(f"{name} cannot become an array: {reason(error)}") from None
+    if hasattr(values, "toarray"):  # a sparse matrix of SciPy
+        raise BadInput(f"{name} is a sparse {type(values).__name__}, expected an array; give {name}.toarray()")
     if values.shape == ():
         raise BadInput(f"{name} is {values!s:.60}, expected one for each example")
     return values
 
 
+def without_mask(values: np.ma.MaskedArray) -> np.ndarray:
+    """A masked array as a plain one: NaN (of times NaT, else None) where it is masked.
+
+    >>> without_mask(np.ma.masked_equal([[1, -9]], -9)).tolist()
+    [[1.0, nan]]
+    """
+    if not np.ma.getmaskarray(values).any():
+        return np.asarray(values.data)
+    if values.dtype.kind in "biu":
+        values = values.astype(np.float64)
+    if values.dtype.kind in "fcmM":
+        return np.asarray(values.filled(np.array("NaT", values.dtype) if values.dtype.kind in "mM" else np.nan))
+    objects: np.ndarray = values.astype(object).filled(None)
+    return objects
+
+
 def _is_none(value: Any) -> bool:
-    """None, or pandas' NA, which cannot be compared with anything."""
-    return value is None or type(value).__name__ == "NAType"
+    """None, a masked value, or pandas' NA, which cannot be compared with anything."""
+    return value is None or value is np.ma.masked or type(value).__name__ == "NAType"
 
 
 def _as_objects(y: Sequence[Hashable]) -> np.ndarray:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import io
+import bz2
+import gzip
+import lzma
 import tarfile
-import zlib
 from itertools import pairwise
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
@@ -14,12 +16,14 @@ from prequential.errors import BadInput, MissingExtra
 from prequential.streams.arrays import load_npz
 from prequential.streams.cache import cache_folder, file_hash, kept_array
 from prequential.streams.download import download as fetch
+from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.pickles import read_plain_pickle
 from prequential.streams.tasks import SplitStream, checked_images
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"  # the one without pickles
 MD5 = "03b5dce01913d631647c71ecec9e9cb8"
 RECORD = 2 + 3 * 32 * 32  # coarse class, class, image
+MEMBERS = 1000  # files an archive may hold; the official ones hold four
 
 
 def split_cifar(
@@ -30,6 +34,7 @@ def split_cifar(
     task_length: int = 5000,
     seed: int = 0,
     download: bool = False,
+    max_bytes: int | None = None,
 ) -> SplitStream:
     """The paper's Split-CIFAR-100: each task has other classes out of 100 and another map from class to label.
 
@@ -43,16 +48,18 @@ def split_cifar(
         As in `SplitStream`.
     download
         Fetches the official binary archive (161 MiB) into the cache folder when no path is given.
+    max_bytes
+        How many bytes an archive or a compressed .npz file may unpack to; see `prequential.streams.limits`.
     """
     if path is None:
         if not download:
             raise BadInput("no path to CIFAR-100 was given; expected one, or download=True")
         path = fetch(URL, cache_folder() / "cifar-100-binary.tar.gz", md5=MD5)
-    x, y = load_cifar(Path(path))
+    x, y = load_cifar(Path(path), max_bytes)
     return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
 
 
-def load_cifar(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def load_cifar(path: Path, max_bytes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The images (n, 32, 32, 3) uint8 and their classes 0..99; memory-mapped from an unpacked copy in the cache."""
     if not path.exists():
         raise BadInput(f"{path} does not exist")
@@ -62,7 +69,8 @@ def load_cifar(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     def unpack() -> tuple[np.ndarray, np.ndarray]:
         if not made:
-            made.append(checked_images(path, *_unpack(files), shape=(32, 32, 3), classes=100))
+            with reading(path):
+                made.append(checked_images(path, *_unpack(files, max_bytes), shape=(32, 32, 3), classes=100))
         return made[0]
 
     return kept_array(f"cifar-x-{name}", lambda: unpack()[0]), kept_array(f"cifar-y-{name}", lambda: unpack()[1])
@@ -87,24 +95,50 @@ def _files(path: Path) -> list[Path]:
     )
 
 
-def _unpack(files: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+def _unpack(files: list[Path], max_bytes: int | None) -> tuple[np.ndarray, np.ndarray]:
     if files[0].name.startswith("cifar100_webp_"):
         return _join([_read_webp(file) for file in files])
     if files[0].suffix == ".npz":
-        arrays = load_npz(files[0])
+        arrays = load_npz(files[0], max_bytes)
         if not {"x", "y"} <= arrays.keys():
             raise BadInput(f"{files[0]} holds {', '.join(arrays)}, expected x and y")
         return arrays["x"], arrays["y"]
     if len(files) == 1:
-        return _join(_read_archive(files[0]))
+        return _join(_read_archive(files[0], Limit(files[0], max_bytes=max_bytes)))
     return _join([_read_part(file.name, file.read_bytes()) for file in files])
 
 
-def _read_archive(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+class _Bounded:
+    """A file that is unpacked while it is read, up to a limit: an archive may name any size for what is in it."""
+
+    def __init__(self, path: Path, file: IO[bytes], limit: Limit) -> None:
+        self._path, self._file, self._limit = path, file, limit
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self._limit.read(self._path, self._file)
+        self._limit.check(self._path, self._file.tell() + size, at_least=True)
+        return self._file.read(size)
+
+    def seek(self, to: int, whence: int = 0) -> int:
+        self._limit.check(self._path, to if whence == 0 else self._file.tell() + to, at_least=True)
+        return self._file.seek(to, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _read_archive(path: Path, limit: Limit) -> list[tuple[np.ndarray, np.ndarray]]:
     """The parts of an official archive, read where they lie; nothing is extracted."""
     try:
-        with tarfile.open(path) as archive:
-            found = {Path(member.name).name: member for member in archive.getmembers() if member.isfile()}
+        with _unpacking(path) as file, _tar(_Bounded(path, file, limit)) as archive:
+            found = {}
+            for number, member in enumerate(archive):
+                if number >= MEMBERS:
+                    raise BadInput(f"{path} holds more than {MEMBERS} files, expected an archive of CIFAR-100")
+                limit.check(f"{path}, file {member.name!r}", member.size)
+                if member.isfile():
+                    found[Path(member.name).name] = member
             names = [name for name in ("train", "train.bin", "test", "test.bin") if name in found]
             if len(names) != 2:
                 raise BadInput(
@@ -116,13 +150,30 @@ def _read_archive(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
                 assert opened is not None  # it is a file
                 parts.append(_read_part(name, opened.read()))
             return parts
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        # where no kind of archive fits, tarfile says so in a line for each
-        reason = "it is no tar archive" if "\n" in str(error) else str(error) or type(error).__name__
+    except BadInput:
+        raise
+    except Exception as error:  # what damaged archives make their readers raise
         raise BadInput(
-            f"{path} is no archive of CIFAR-100 ({reason}); expected cifar-100-python.tar.gz, cifar-100-binary.tar.gz, the "
-            "folder one of them unpacks to, or a .npz file"
-        ) from None
+            f"{path} is no archive of CIFAR-100 ({reason(error)}); expected cifar-100-python.tar.gz, "
+            "cifar-100-binary.tar.gz, the folder one of them unpacks to, or a .npz file"
+        ) from error
+
+
+def _tar(file: Any) -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=file, mode="r:")
+    except tarfile.ReadError:
+        raise ValueError("it is no tar archive") from None
+
+
+def _unpacking(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        head = file.read(6)
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.open(path)  # type: ignore[return-value]
+    if head.startswith(b"BZh"):
+        return bz2.open(path)
+    return lzma.open(path) if head == b"\xfd7zXZ\0" else path.open("rb")
 
 
 def _read_part(name: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -155,20 +206,23 @@ def _upright(rows: np.ndarray) -> np.ndarray:
 def _read_webp(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """A file in which the 600 images of a class are one lossless WebP picture of 20 by 30."""
     try:
-        from PIL import Image
+        import PIL  # noqa: F401
     except ImportError:
         raise MissingExtra("reading WebP images", "images") from None
+    from prequential.streams.images import decode
+
     arrays = load_npz(path)
     if lacking := {"webp", "offset", "first_class"} - arrays.keys():
         raise BadInput(f"{path} has no array {sorted(lacking)[0]!r}; it holds {', '.join(arrays)}")
     content, offset, first = arrays["webp"], arrays["offset"], int(arrays["first_class"])
     images: list[np.ndarray] = []
     for start, stop in pairwise(offset.tolist()):
-        try:
-            with Image.open(io.BytesIO(content[start:stop].tobytes())) as picture:
-                sheet = np.asarray(picture.convert("RGB"))
-        except OSError:
-            raise BadInput(f"{path}, class {first + len(images)}: cannot be decoded, expected a WebP picture") from None
+        picture = decode(content[start:stop].tobytes(), None)
+        if isinstance(picture, str):
+            raise BadInput(
+                f"{path}, class {first + len(images)}: cannot be decoded ({picture}), expected a WebP picture"
+            )
+        sheet = picture
         if sheet.shape != (640, 960, 3):
             raise BadInput(
                 f"{path}, class {first + len(images)}: the picture has shape {sheet.shape}, expected (640, 960, 3)"

@@ -38,6 +38,7 @@ from prequential.streams.cloc_metadata import (
     whole_hash,
 )
 from prequential.streams.images import Decoder
+from prequential.streams.limits import reading
 from prequential.streams.stream import Chunk, Stream
 
 __all__ = ["ClocRecords", "ClocStream", "convert_metadata"]
@@ -63,6 +64,8 @@ class ClocRecords:
         How many threads decode; by default one for each processor, at most 8.
     converted
         Where the arrays made from the metadata are kept; by default in the cache folder.
+    max_pixels
+        As in `ImageStream`.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class ClocRecords:
         size: int = 160,
         workers: int | None = None,
         converted: str | Path | None = None,
+        max_pixels: int | None = None,
     ) -> None:
         if size < 1:
             raise BadSetting(f"size ({size}) must be at least 1")
@@ -84,9 +88,10 @@ class ClocRecords:
         self._columns = {
             name: open_column(self.folder / name, dtype, self.index["rows"]) for name, dtype in COLUMNS.items()
         }
-        self._paths = np.memmap(self.folder / "paths", np.uint8, "r")
+        with reading(self.folder / "paths"):
+            self._paths = np.memmap(self.folder / "paths", np.uint8, "r")
         self.classes: int = self.index["classes"]
-        self.decoder = Decoder(workers)
+        self.decoder = Decoder(workers, max_pixels)
 
     def __len__(self) -> int:
         return int(self.index["rows"])
@@ -97,6 +102,10 @@ class ClocRecords:
 
     def paths(self, rows: slice | np.ndarray) -> list[Path]:
         """Where the photos of some rows are."""
+        with reading(self.folder):
+            return self._files(rows)
+
+    def _files(self, rows: slice | np.ndarray) -> list[Path]:
         begins, sizes = self.column("begin", rows).tolist(), self.column("size", rows).tolist()
         return [
             self.images / bytes(self._paths[begin : begin + size]).decode()
@@ -132,7 +141,7 @@ class ClocStream(Stream):
 
     Parameters
     ----------
-    metadata, images, size, workers, converted
+    metadata, images, size, workers, converted, max_pixels
         As in `ClocRecords`.
     classes
         How many places there can be; by default as many as the metadata has, which is 713 for CLOC.
@@ -155,8 +164,11 @@ class ClocStream(Stream):
         converted: str | Path | None = None,
         progress: Progress | None = None,
         recheck: bool = False,
+        max_pixels: int | None = None,
     ) -> None:
-        self.records = ClocRecords(metadata, images, size=size, workers=workers, converted=converted)
+        self.records = ClocRecords(
+            metadata, images, size=size, workers=workers, converted=converted, max_pixels=max_pixels
+        )
         self.classes = classes or self.records.classes
         belongs_to = f"{self.records.index['sha256']} {self.records.images.resolve()}"
         self.good = self.records.folder / f"good-{hashlib.sha256(belongs_to.encode()).hexdigest()[:12]}"
@@ -165,7 +177,7 @@ class ClocStream(Stream):
         if not self.good.exists():
             with nullcontext(progress) if progress else _bar() as told:
                 _try_all(self.records, self.good, told)
-        self._good = np.memmap(self.good, "<i4", "r") if self.good.stat().st_size else np.empty(0, np.int32)
+        self._good = _read_good(self.good, len(self.records))
         self.skipped = len(self.records) - len(self._good)
         if not len(self._good):
             self.good.unlink()  # with the right folder it would be there before the photos
@@ -229,6 +241,17 @@ class ClocStream(Stream):
 
     def _first(self) -> Path:
         return self.records.paths(slice(0, 1))[0]
+
+
+def _read_good(path: Path, rows: int) -> np.ndarray:
+    """The rows of the good photos, in order."""
+    if not path.stat().st_size:
+        return np.empty(0, np.int32)
+    with reading(path):
+        good = np.memmap(path, "<i4", "r")
+    if good[0] < 0 or good[-1] >= rows or (np.diff(good) <= 0).any():
+        raise BadInput(f"{path} does not list photos of {rows} in order; delete it to have all photos tried again")
+    return good
 
 
 @contextmanager

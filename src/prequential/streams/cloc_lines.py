@@ -52,8 +52,10 @@ def what_is_wrong(source: Path, count: int) -> str:
                 return f"{source}, line {number}: the {name} is empty, expected a whole number"
             if not WHOLE.match(text):
                 return f"{source}, line {number}: the {name} is {shown(text)}, expected a whole number"
-            if not least <= int(text) <= most:
-                return f"{source}, line {number}: the {name} is {text}, expected a whole number in {least}..{most}"
+            if len(text) > 20 or not least <= int(text) <= most:
+                return (
+                    f"{source}, line {number}: the {name} is {text:.60}, expected a whole number in {least}..{most}"
+                )
         for name, place in (("user", time + 1), ("path", count - 1)):
             raw = fields[place].encode(errors="surrogateescape")
             if raw.decode(errors="replace").encode() != raw:
@@ -64,7 +66,7 @@ def what_is_wrong(source: Path, count: int) -> str:
 def _rows(source: Path) -> Iterator[tuple[int, list[str]]]:
     """The lines that are not empty, by number."""
     with source.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
             if text := line.rstrip("\r\n"):
                 yield number, _fields(text)
 

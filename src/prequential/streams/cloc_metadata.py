@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,8 +17,11 @@ import numpy as np
 
 from prequential.errors import BadInput
 from prequential.files import write_atomically
+from prequential.streams.arrays import load_npz
 from prequential.streams.cache import cache_folder
 from prequential.streams.cloc_lines import FIELDS, MOST_CLASSES, check_first_line, what_is_wrong
+from prequential.streams.encoding import shown
+from prequential.streams.limits import Limit, reading, reason
 
 FORMAT = "prequential-cloc-1"
 COLUMNS = {"label": "<i4", "time": "<i8", "user": "<i8", "begin": "<i8", "size": "<u2"}  # of the arrays on disk
@@ -112,12 +114,15 @@ def read_index(folder: Path) -> dict[str, Any]:
     """What index.json says of the arrays: how many rows, how many classes, a hash of them all."""
     path = folder / "index.json"
     try:
-        index: dict[str, Any] = json.loads(path.read_text())
+        index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         found = index.get("format")
-    except (OSError, ValueError, AttributeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}; delete the folder to have it made again") from None
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{path} cannot be read: {reason(error)}; delete the folder to have it made again") from None
     if found != FORMAT:
-        raise BadInput(f"{path} has format {found!r}, expected {FORMAT!r}")
+        raise BadInput(f"{path} has format {shown(found)}, expected {FORMAT!r}")
+    for name, kind in {"rows": int, "classes": int, "sha256": str}.items():
+        if type(index.get(name)) is not kind or (kind is int and not 0 < index[name] < 2**48):
+            raise BadInput(f"{path}: {name} is {shown(index.get(name))}; delete the folder to have it made again")
     return index
 
 
@@ -164,20 +169,13 @@ def _parts(source: Path) -> Iterable[tuple[np.ndarray, np.ndarray, Sequence[Any]
     if source.is_dir():
         return _slices(source, {name: _load_torch(_torch_file(source, name)) for name in TORCH})
     if source.suffix == ".npz":
-        try:
-            with np.load(source, allow_pickle=False) as file:
-                return _slices(source, {name: file[name] for name in TORCH})
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            EOFError,
-            TypeError,
-            RuntimeError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
-            raise BadInput(f"{source} cannot be read: {error}; expected the arrays {', '.join(TORCH)}") from None
+        arrays = load_npz(source, names=tuple(TORCH))
+        for name in TORCH:
+            if name not in arrays:
+                raise BadInput(f"{source} has no array {name!r}; expected the arrays {', '.join(TORCH)}")
+            if arrays[name].ndim != 1:
+                raise BadInput(f"{source}: {name} has shape {arrays[name].shape}, expected one value for each photo")
+        return _slices(source, arrays)
     return _lines(source)
 
 
@@ -197,6 +195,7 @@ def _lines(source: Path) -> Iterator[tuple[np.ndarray, np.ndarray, Sequence[Any]
             ),
         )
         for batch in reader:
+            batch.validate(full=True)
             label = batch[0].to_numpy(zero_copy_only=False)
             if batch[0].null_count or batch[1].null_count or (len(label) and label.min() < 0):
                 raise BadInput(what_is_wrong(source, count) or f"{source}: a photo has no class or no time")
@@ -238,15 +237,28 @@ def _load_torch(path: Path) -> Any:
 
     arrays = [np.ndarray, np.dtype, type(np.dtype(np.int64)), type(np.dtype(np.int32))]  # plain data as well
     made_by = [(_reconstruct, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
+    size = path.stat().st_size
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                Limit(path).check(path, sum(info.file_size for info in archive.infolist()))
         with torch.serialization.safe_globals([*arrays, *made_by]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise BadInput(
             f"{path} holds more than lists, tensors and arrays; it was not read, as that could run code"
         ) from None
-    except (OSError, RuntimeError, EOFError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from None
+    except BadInput:
+        raise
+    except Exception as error:  # what damaged files make PyTorch's reader raise
+        raise BadInput(f"{path} cannot be read: {reason(error)}") from error
+    if not isinstance(found, list | tuple | torch.Tensor | np.ndarray) or getattr(found, "ndim", 1) != 1:
+        raise BadInput(
+            f"{path} holds {shown(found)}, expected a list, a tensor or an array of one value for each photo"
+        )
+    if len(found) > size:  # a tensor may repeat one number without end
+        raise BadInput(f"{path} holds {len(found)} values in {size} bytes")
+    return found
 
 
 def _user_numbers(users: Sequence[Any]) -> np.ndarray:
@@ -262,7 +274,8 @@ def _user_numbers(users: Sequence[Any]) -> np.ndarray:
 
 
 def open_column(path: Path, dtype: str, rows: int) -> np.ndarray:
-    found, expected = path.stat().st_size, rows * np.dtype(dtype).itemsize
+    with reading(path):
+        found, expected = path.stat().st_size, rows * np.dtype(dtype).itemsize
     if found != expected:
         raise BadInput(f"{path} has {found} bytes, expected {expected}; delete the folder to have it made again")
     return np.memmap(path, dtype, "r")

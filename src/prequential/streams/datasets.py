@@ -13,31 +13,35 @@ from prequential.streams.arrays import ArrayStream, load_npz
 COVERTYPE = {"num", "wilderness", "soil", "y"}
 
 
-def electricity(path: str | Path) -> ArrayStream:
+def electricity(path: str | Path, *, max_bytes: int | None = None) -> ArrayStream:
     """Electricity: whether the price rises or falls, 45,312 half-hours of 8 features, 2 classes.
 
     Parameters
     ----------
     path
         A .npz file with `X` (n, 8) and `y` (n,), in the order of time.
+    max_bytes
+        As in `array_stream`.
     """
-    arrays = _load(path, {"X", "y"})
+    arrays = _load(path, {"X", "y"}, max_bytes)
     return ArrayStream(arrays["X"], arrays["y"], classes=2)
 
 
-def power_supply(path: str | Path) -> ArrayStream:
+def power_supply(path: str | Path, *, max_bytes: int | None = None) -> ArrayStream:
     """Power Supply: the hour of the day from the power of two grids, 29,927 hours, 24 classes.
 
     Parameters
     ----------
     path
         A .npz file with `X` (n, 2) and `y` (n,), in the order of time.
+    max_bytes
+        As in `array_stream`.
     """
-    arrays = _load(path, {"X", "y"})
+    arrays = _load(path, {"X", "y"}, max_bytes)
     return ArrayStream(arrays["X"], arrays["y"], classes=24)
 
 
-def covertype(path: str | Path) -> ArrayStream:
+def covertype(path: str | Path, *, max_bytes: int | None = None) -> ArrayStream:
     """Covertype: the kind of forest of 581,012 places from 10 numbers, 4 areas and 40 soils, 7 classes.
 
     Parameters
@@ -45,8 +49,10 @@ def covertype(path: str | Path) -> ArrayStream:
     path
         A .npz file with `num` (n, 10), `wilderness` (n,) in 0..3, `soil` (n,) in 0..39 and `y` (n,), in the order of
         the original file. Area and soil become one feature for each value, 54 features in all.
+    max_bytes
+        As in `array_stream`.
     """
-    arrays = _load(path, COVERTYPE)
+    arrays = _load(path, COVERTYPE, max_bytes)
     n = len(arrays["y"])
     for name, shape in {"num": (n, 10), "wilderness": (n,), "soil": (n,)}.items():
         if arrays[name].shape != shape:
@@ -79,8 +85,8 @@ class _Covertype:
         return np.concatenate(parts, 1)
 
 
-def _load(path: str | Path, names: set[str]) -> dict[str, np.ndarray]:
-    arrays = load_npz(Path(path))
+def _load(path: str | Path, names: set[str], max_bytes: int | None) -> dict[str, np.ndarray]:
+    arrays = load_npz(Path(path), max_bytes)
     if lacking := names - arrays.keys():
         raise BadInput(f"{path} has no array {sorted(lacking)[0]!r}; it holds {', '.join(arrays)}")
     return arrays

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from prequential.errors import BadInput
 from prequential.streams.arrays import load_npz
 from prequential.streams.cache import cache_folder, file_hash, kept_array
 from prequential.streams.download import download as fetch
+from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.tasks import SplitStream, checked_images
 
 URL = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
@@ -29,6 +30,7 @@ def split_emnist(
     task_length: int = 1000,
     seed: int = 0,
     download: bool = False,
+    max_bytes: int | None = None,
 ) -> SplitStream:
     """The paper's Split-EMNIST: each task has other characters out of 47 and another map from character to label.
 
@@ -41,30 +43,33 @@ def split_emnist(
         As in `SplitStream`.
     download
         Fetches the official file (536 MiB) into the cache folder when no path is given.
+    max_bytes
+        How many bytes each of the four files, or a compressed .npz file, may unpack to; see `prequential.streams.limits`.
     """
     if path is None:
         if not download:
             raise BadInput("no path to EMNIST was given; expected one, or download=True")
         path = fetch(URL, cache_folder() / "emnist-gzip.zip", md5=MD5)
-    x, y = load_emnist(Path(path))
+    x, y = load_emnist(Path(path), max_bytes)
     return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
 
 
-def load_emnist(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def load_emnist(path: Path, max_bytes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The images (n, 28, 28) uint8, upright, and their classes 0..46; memory-mapped from an unpacked copy in the cache."""
     if not path.exists():
         raise BadInput(f"{path} does not exist")
     if path.suffix.lower() == ".npz":
-        return _from_npz(path)
-    name, parts = _official(path)
+        return _from_npz(path, max_bytes)
+    with reading(path):
+        name, parts = _official(path, max_bytes)
 
     def read(key: str, dimensions: int) -> np.ndarray:
         try:
             array = read_idx(parts[key]())
-        except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-            raise BadInput(f"{path}: emnist-balanced-{key}-ubyte cannot be unpacked: {error}") from None
         except BadInput as error:
             raise BadInput(f"{path}: emnist-balanced-{key}-ubyte: {error}") from None
+        except Exception as error:  # what damaged archives make their readers raise
+            raise BadInput(f"{path}: emnist-balanced-{key}-ubyte cannot be unpacked: {reason(error)}") from error
         if array.ndim != dimensions:
             raise BadInput(f"{path}: emnist-balanced-{key}-ubyte has {array.ndim} dimensions, expected {dimensions}")
         return array
@@ -87,13 +92,13 @@ def read_idx(data: bytes) -> np.ndarray:
     if len(data) < 4 + 4 * data[3]:
         raise BadInput(f"an idx file has {len(data)} bytes, expected at least {4 + 4 * data[3]}")
     shape = tuple(int(size) for size in np.frombuffer(data, ">u4", data[3], 4))
-    found, expected = len(data) - 4 - 4 * len(shape), int(np.prod(shape))
+    found, expected = len(data) - 4 - 4 * len(shape), math.prod(shape)
     if found != expected:
         raise BadInput(f"an idx file of shape {shape} holds {found} values, expected {expected}")
     return np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
-def _official(path: Path) -> tuple[str, dict[str, Callable[[], bytes]]]:
+def _official(path: Path, max_bytes: int | None) -> tuple[str, dict[str, Callable[[], bytes]]]:
     """What the files are, for the name of the unpacked copy, and how each of the four is read."""
     wanted = [f"{part}-{kind}" for part in PARTS for kind in ("images-idx3", "labels-idx1")]
     readers: dict[str, Callable[[], bytes]] = {}
@@ -103,7 +108,7 @@ def _official(path: Path) -> tuple[str, dict[str, Callable[[], bytes]]]:
         for key in wanted:
             found = [name for name in names if Path(name).name.startswith(f"emnist-balanced-{key}-ubyte")]
             if found:
-                readers[key] = _zip_reader(path, found[0])
+                readers[key] = _zip_reader(path, found[0], Limit(path, max_bytes=max_bytes))
         files = [path]
     else:
         folder = path if path.is_dir() else path.parent
@@ -111,7 +116,7 @@ def _official(path: Path) -> tuple[str, dict[str, Callable[[], bytes]]]:
         for key in wanted:
             found_files = sorted(folder.rglob(f"emnist-balanced-{key}-ubyte*"))
             if found_files:
-                readers[key] = _file_reader(found_files[0])
+                readers[key] = _file_reader(found_files[0], Limit(found_files[0], max_bytes=max_bytes))
                 files.append(found_files[0])
     for key in wanted:
         if key not in readers:
@@ -119,21 +124,28 @@ def _official(path: Path) -> tuple[str, dict[str, Callable[[], bytes]]]:
     return file_hash(*files)[:32], readers
 
 
-def _zip_reader(path: Path, name: str) -> Callable[[], bytes]:
+def _zip_reader(path: Path, name: str, limit: Limit) -> Callable[[], bytes]:
     def read() -> bytes:
         with zipfile.ZipFile(path) as archive:
-            data = archive.read(name)
-        return gzip.decompress(data) if name.endswith(".gz") else data
+            limit.check(name, archive.getinfo(name).file_size)
+            with archive.open(name) as file:
+                return limit.read(name, gzip.open(file) if name.endswith(".gz") else file)  # type: ignore[arg-type]
 
     return read
 
 
-def _file_reader(path: Path) -> Callable[[], bytes]:
-    return lambda: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+def _file_reader(path: Path, limit: Limit) -> Callable[[], bytes]:
+    def read() -> bytes:
+        if path.suffix != ".gz":
+            return path.read_bytes()
+        with gzip.open(path) as file:
+            return limit.read(path.name, file)  # type: ignore[arg-type]
+
+    return read
 
 
-def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    arrays = load_npz(path)
+def _from_npz(path: Path, max_bytes: int | None) -> tuple[np.ndarray, np.ndarray]:
+    arrays = load_npz(path, max_bytes)
     y = arrays.get("y47", arrays.get("y"))
     if "x" not in arrays or y is None:
         raise BadInput(f"{path} holds {', '.join(arrays)}, expected x and y47")

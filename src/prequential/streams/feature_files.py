@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from prequential.errors import BadInput
+from prequential.streams.encoding import shown
+from prequential.streams.limits import reading, reason
 
 FORMAT = "prequential-features-1"
 KEYS = ("width", "dtype", "classes", "labels", "rows", "shards", "position", "complete")
@@ -40,17 +43,42 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise BadInput(
             f"{path} does not exist; a folder of features has a manifest.json, x-00000.npy, y-00000.npy and so on"
         )
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
+    with reading(path, "is damaged"):
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         found = manifest.get("format")
-    except (ValueError, AttributeError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from None
     if found != FORMAT:
         raise BadInput(f"{path} has format {found!r}, expected {FORMAT!r}")
     for name in KEYS:
         if name not in manifest:
             raise BadInput(f"{path} has no {name!r}; expected {', '.join(KEYS)}")
+    _check_manifest(path, manifest)
     return manifest
+
+
+def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    """Refuses a manifest whose values are none that were written."""
+    if manifest["dtype"] not in ("float16", "float32"):
+        raise BadInput(f"{path}: dtype is {shown(manifest['dtype'])}, expected 'float16' or 'float32'")
+    for name in ("width", "rows", "position"):
+        if not _is_count(manifest[name], 1 if name == "width" else 0):
+            raise BadInput(f"{path}: {name} is {shown(manifest[name])}, expected a whole number")
+    if not (manifest["labels"] is None or isinstance(manifest["labels"], list)):
+        raise BadInput(f"{path}: labels is {shown(manifest['labels'])}, expected a list or null")
+    if not (manifest["classes"] is None or isinstance(manifest["classes"], int | list)):
+        raise BadInput(f"{path}: classes is {shown(manifest['classes'])}, expected a whole number, a list or null")
+    if not isinstance(manifest["shards"], list):
+        raise BadInput(f"{path}: shards is {shown(manifest['shards'])}, expected a list")
+    for i, shard in enumerate(manifest["shards"]):
+        if not isinstance(shard, dict) or not _is_count(shard.get("rows"), 1):
+            raise BadInput(f"{path}: shard {i} is {shown(shard)}, expected rows, x and y")
+        for kind in ("x", "y"):
+            name = shard.get(kind)
+            if not isinstance(name, str) or Path(name).name != name or "\0" in name:
+                raise BadInput(f"{path}: shard {i} has {kind} {shown(name)}, expected the name of a file beside it")
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
 
 
 def write_shard(path: Path, rows: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
@@ -78,11 +106,11 @@ def check_shard(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int
             np.lib.format.read_magic(file)
             found_shape, fortran, found_dtype = np.lib.format.read_array_header_1_0(file)
             offset, size = file.tell(), file.seek(0, os.SEEK_END)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from None
+    except Exception as error:  # what a damaged header makes NumPy raise
+        raise BadInput(f"{path} cannot be read: {reason(error)}") from error
     if (found_shape, found_dtype, fortran) != (shape, dtype, False):
-        raise BadInput(f"{path} is {found_dtype} {found_shape}, expected {dtype} {shape}")
-    expected = offset + dtype.itemsize * int(np.prod(shape))
+        raise BadInput(f"{path} is {found_dtype!s:.60} {shown(found_shape)}, expected {dtype} {shape}")
+    expected = offset + dtype.itemsize * math.prod(shape)
     if size != expected:
         raise BadInput(f"{path} has {size} bytes, expected {expected}")
     return offset

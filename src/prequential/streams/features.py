@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Hashable, Sequence
 from functools import cached_property
@@ -22,6 +23,7 @@ import numpy as np
 from prequential.errors import BadInput, BadSetting
 from prequential.files import sync_directory, write_atomically
 from prequential.labels import decode, encode
+from prequential.streams.arrays import load_npy
 from prequential.streams.feature_files import (
     FORMAT,
     check_shard,
@@ -31,6 +33,7 @@ from prequential.streams.feature_files import (
     shards_hash,
     write_shard,
 )
+from prequential.streams.limits import reading
 from prequential.streams.stream import Chunk, Stream
 from prequential.streams.tasks import Pool
 
@@ -72,11 +75,13 @@ class FeatureStream(Stream):
             raise BadInput(
                 f"{self.directory}: the shards have {self._starts[-1]} rows, expected {self.manifest['rows']}"
             )
-        self._labels = None if self.manifest["labels"] is None else [decode(code) for code in self.manifest["labels"]]
         given = self.manifest["classes"]
-        # only what was declared: the labels that occur are known when the last of them has come
-        self.classes = [decode(code) for code in given] if isinstance(given, list) else given
-        self.skipped = int(self.manifest.get("skipped", 0))  # images that could not be used
+        with reading(self.directory / "manifest.json", "is damaged"):
+            listed = self.manifest["labels"]
+            self._labels = None if listed is None else [decode(code) for code in listed]
+            # only what was declared: the labels that occur are known when the last of them has come
+            self.classes = [decode(code) for code in given] if isinstance(given, list) else given
+            self.skipped = int(self.manifest.get("skipped", 0))  # images that could not be used
         self._offsets: dict[str, int] = {}  # where the numbers begin in the shards looked at so far
 
     def __len__(self) -> int:
@@ -97,7 +102,14 @@ class FeatureStream(Stream):
 
     def task_starts(self) -> np.ndarray | None:
         path = self.directory / "task_starts.npy"  # kept where the images came in tasks
-        return np.load(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        starts = load_npy(path)
+        if starts.ndim != 1 or starts.dtype.kind not in "iu":
+            raise BadInput(
+                f"{path} is {starts.dtype.str} {starts.shape}, expected the place of the first example of each task"
+            )
+        return np.array(starts)
 
     def pool(self) -> tuple[Pool, np.ndarray]:
         """All rows by position, read when they are asked for, and their labels: what `SplitStream` takes."""
@@ -140,6 +152,10 @@ class FeatureStream(Stream):
                     )
 
     def _read(self, start: int, stop: int) -> Chunk:
+        with reading(self.directory):
+            return self._rows(start, stop)
+
+    def _rows(self, start: int, stop: int) -> Chunk:
         xs, ys = [], []
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         last = int(np.searchsorted(self._starts, stop, side="left")) - 1
@@ -176,7 +192,7 @@ class FeatureStream(Stream):
 
     def _part(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], low: int, high: int) -> np.ndarray:
         """A copy of rows low..high-1 of a shard."""
-        row = dtype.itemsize * int(np.prod(shape[1:]))
+        row = dtype.itemsize * math.prod(shape[1:])
         offset = self._offset(name, dtype, shape) + low * row
         mapped = np.memmap(self.directory / name, np.uint8, "r", offset, (high - low) * row)
         return np.array(mapped).view(dtype).reshape(high - low, *shape[1:])

@@ -53,7 +53,7 @@ class ImageTableStream(DecodedStream):
         Not possible: an image has no features beside it that could say whose it is.
     order
         As "listed" (or in the order of time), or "shuffled" by `seed`.
-    size, seed, grey, on_bad_row, workers
+    size, seed, grey, on_bad_row, workers, max_pixels
         As in `ImageStream`.
     classes
         How many labels there can be, or which; the file may declare it.
@@ -78,6 +78,7 @@ class ImageTableStream(DecodedStream):
         kinds: Mapping[str, str] | None = None,
         on_bad_row: str = "stop",
         workers: int | None = None,
+        max_pixels: int | None = None,
     ) -> None:
         rows, order = open_rows(source, image, label, time, group, order, seed, kinds, on_bad_row)
         super().__init__(
@@ -89,6 +90,7 @@ class ImageTableStream(DecodedStream):
             classes=classes,
             on_bad_row=on_bad_row,
             workers=workers,
+            max_pixels=max_pixels,
         )
 
 

@@ -6,11 +6,15 @@ import hashlib
 import io
 import os
 import struct
+import threading
+import warnings
+import zlib
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from contextlib import nullcontext
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +23,17 @@ import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.streams.cache import WHOLE, file_hash, kept_array
+from prequential.streams.limits import MAX_PIXELS, reading, reason
 from prequential.streams.stream import Chunk, Stream, in_reading_order
 from prequential.streams.tasks import Pool
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 LOOK = 256  # images looked at in one go when all of them are
+LARGE = 2**22  # pixels from which images are decoded one at a time
+MAX_SIZE = 2**22  # pixels of the first image up to which it says the size of all
+
+_large = threading.Lock()
 
 
 class ImageRows(ABC):
@@ -73,13 +83,14 @@ class DecodedStream(Stream):
         classes: int | Sequence[Hashable] | None,
         on_bad_row: str,
         workers: int | None,
+        max_pixels: int | None = None,
     ) -> None:
         if len(rows) == 0:
             raise BadInput(f"{rows.name} holds no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
         self.rows, self.images = rows, rows.folder
         self.classes = classes if classes is not None else rows.classes
         self.on_bad_row, self.grey = on_bad_row, grey
-        self.decoder = Decoder(workers)
+        self.decoder = Decoder(workers, max_pixels)
         self._index = rows.order  # which row each example is; None: the same
         self._order = order
         if order == "shuffled":
@@ -128,7 +139,8 @@ class DecodedStream(Stream):
 
     def _try(self, positions: np.ndarray) -> tuple[np.ndarray, list[Hashable], dict[int, str]]:
         rows = positions if self._index is None else np.asarray(self._index[positions])
-        sources, labels, wrong = self.rows.take(rows)
+        with reading(self.rows.name):
+            sources, labels, wrong = self.rows.take(rows)
         images: list[np.ndarray] = []
         good: list[Hashable] = []
         bad: dict[int, str] = {}
@@ -151,7 +163,13 @@ class DecodedStream(Stream):
             sources, _, bad = self.rows.take(row)
             image = next(iter(self.decoder(sources, None, self.grey)))
             if not isinstance(image, str):
-                return int(image.shape[0]), int(image.shape[1])
+                height, width = (int(length) for length in image.shape[:2])
+                if height * width > MAX_SIZE:
+                    raise BadInput(
+                        f"{self.rows.name}: the first image has {height}×{width} pixels, too many for a size of all "
+                        "images; say which they should have, such as size=224"
+                    )
+                return height, width
             if self.on_bad_row == "stop":
                 raise BadInput(bad[0] if bad else self.rows.undecodable(i, int(row[0]), sources[0], image))
         raise BadInput(f"{self.rows.name}: none of the {len(self.rows)} images can be decoded")
@@ -202,6 +220,9 @@ class ImageStream(DecodedStream):
         all images are decoded once and the result is kept in the cache folder; `skipped` says how many there were.
     workers
         How many threads decode; by default one for each processor, at most 8.
+    max_pixels
+        How many pixels an image may have as it is decoded, 2**25 by default: a small file can hold any number. A JPEG
+        is decoded near the size that is wanted, and that counts.
     """
 
     def __init__(
@@ -220,6 +241,7 @@ class ImageStream(DecodedStream):
         kinds: Mapping[str, str] | None = None,
         on_bad_row: str = "stop",
         workers: int | None = None,
+        max_pixels: int | None = None,
     ) -> None:
         from prequential.streams.image_tables import open_rows, table_in
 
@@ -247,6 +269,7 @@ class ImageStream(DecodedStream):
             classes=classes,
             on_bad_row=on_bad_row,
             workers=workers,
+            max_pixels=max_pixels,
         )
 
 
@@ -330,14 +353,17 @@ class Decoder:
     measures both.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, max_pixels: int | None = None) -> None:
         try:
             import PIL  # noqa: F401
         except ImportError:
             raise MissingExtra("decoding images", "images") from None
-        if workers is not None and workers < 1:
-            raise BadSetting(f"workers ({workers}) must be at least 1")
+        for name, value in {"workers": workers, "max_pixels": max_pixels}.items():
+            if value is not None and value < 1:
+                raise BadSetting(f"{name} ({value}) must be at least 1")
         self.workers = workers or min(8, os.cpu_count() or 1)
+        self.max_pixels = max_pixels or MAX_PIXELS
+        allow_pixels(self.max_pixels)
         self._pool: ThreadPoolExecutor | None = None
 
     def __call__(self, sources: Any, size: tuple[int, int] | None, grey: bool) -> Iterator[np.ndarray | str]:
@@ -346,41 +372,80 @@ class Decoder:
             self._pool = ThreadPoolExecutor(self.workers, "decode")
         waiting = []
         for source in sources:
-            waiting.append(self._pool.submit(decode, source, size, grey))
+            waiting.append(self._pool.submit(decode, source, size, grey, self.max_pixels))
             if len(waiting) >= 4 * self.workers:
                 yield waiting.pop(0).result()
         for image in waiting:
             yield image.result()
 
 
-def decode(source: Path | bytes, size: tuple[int, int] | None, grey: bool = False) -> np.ndarray | str:
-    """An image as (height, width, 3) or (height, width) bytes, or the reason why it cannot be decoded."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+def allow_pixels(max_pixels: int) -> None:
+    """Pillow's own limit, which holds for the whole process, must not be below that of the user."""
+    from PIL import Image
 
-    mode = "L" if grey else "RGB"
+    # what it warns of is refused here with a sentence
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    if Image.MAX_IMAGE_PIXELS is not None and max_pixels > Image.MAX_IMAGE_PIXELS:
+        Image.MAX_IMAGE_PIXELS = max_pixels
+
+
+def decode(
+    source: Path | bytes, size: tuple[int, int] | None, grey: bool = False, max_pixels: int = MAX_PIXELS
+) -> np.ndarray | str:
+    """An image as (height, width, 3) or (height, width) bytes, or the reason why it cannot be decoded."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_formats()) as image:
             if size is not None:
-                image.draft(mode, size[::-1])  # JPEG can be decoded at half, a quarter or an eighth of its size
-            plain = _eight_bits(image).convert(mode)
-        if size is not None and plain.size != size[::-1]:
-            plain = ImageOps.fit(plain, size[::-1], Image.Resampling.BICUBIC)
-        return np.asarray(plain)
+                image.draft("L" if grey else "RGB", size[::-1])  # JPEG can be decoded at half, a quarter or an eighth
+            pixels = image.width * image.height
+            if pixels > max_pixels:
+                return f"it has {image.width}×{image.height} pixels, more than max_pixels ({max_pixels})"
+            # one large image at a time: as many as there are threads would not fit in memory
+            with _large if pixels > LARGE else nullcontext():
+                return _scaled(image, size, grey)
     except UnidentifiedImageError:  # its text names the file again, or where the bytes are in memory
         return "cannot identify image file"
     except OSError as error:
-        return error.strerror or str(error) or type(error).__name__
+        return reason(error)
     # what Pillow's plugins raise on damaged files, besides what it promises
     except (
         ValueError,
         SyntaxError,
         EOFError,
-        KeyError,
-        IndexError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        MemoryError,
+        RuntimeError,
         struct.error,
+        zlib.error,
         Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
     ) as error:
-        return str(error) or type(error).__name__
+        return reason(error)
+
+
+def _scaled(image: Any, size: tuple[int, int] | None, grey: bool) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    plain = _eight_bits(image).convert("L" if grey else "RGB")
+    if plain is not image:
+        image.close()  # and frees its pixels
+    if size is not None and plain.size != size[::-1]:
+        plain = ImageOps.fit(plain, size[::-1], Image.Resampling.BICUBIC)
+    return np.asarray(plain)
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """The kinds of images that are decoded; others of Pillow's run programs (EPS) or are not meant for photos."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def _eight_bits(image: Any) -> Any:
@@ -391,7 +456,7 @@ def _eight_bits(image: Any) -> Any:
         kind = "floating-point" if image.mode == "F" else "32-bit"
         raise ValueError(f"it holds {kind} numbers, whose range is not known; expected 8 or 16 bits for each channel")
     if image.mode == "I" or image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        return Image.fromarray(np.right_shift(np.asarray(image), 8, dtype=np.int32).astype(np.uint8))
     return image
 
 

@@ -74,7 +74,7 @@ class Limit:
 
 
 @contextmanager
-def reading(name: str | Path) -> Iterator[None]:
+def reading(name: str | Path, what: str = "cannot be read") -> Iterator[None]:
     """Whatever a library raises while it reads a file becomes one sentence that names the file.
 
     >>> with reading("a.json"):
@@ -87,12 +87,12 @@ def reading(name: str | Path) -> Iterator[None]:
     except PrequentialError:
         raise
     except MemoryError:
-        raise BadInput(f"{short_path(name)} cannot be read: it takes more memory than there is") from None
+        raise BadInput(f"{short_path(name)} {what}: it takes more memory than there is") from None
     except RecursionError:
-        raise BadInput(f"{short_path(name)} cannot be read: it is nested too deeply") from None
+        raise BadInput(f"{short_path(name)} {what}: it is nested too deeply") from None
     # Damaged files make libraries raise nearly anything: what is around is reading alone, and the cause stays attached.
     except Exception as error:
-        raise BadInput(f"{short_path(name)} cannot be read: {reason(error)}") from error
+        raise BadInput(f"{short_path(name)} {what}: {reason(error)}") from error
 
 
 def reason(error: BaseException) -> str:

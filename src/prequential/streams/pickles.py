@@ -36,6 +36,8 @@ class _Type:
     text: str
 
 
+STEPS = 2**20  # instructions of a pickle that are followed
+STATES = 100  # arrays and their types
 _MARK = object()
 _RECONSTRUCT = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
 
@@ -53,14 +55,14 @@ def read_plain_pickle(data: bytes) -> Any:
         return _run(data)
     except BadInput:
         raise
-    except (LookupError, struct.error, TypeError, ValueError, AttributeError, StopIteration) as error:
+    except (LookupError, struct.error, TypeError, ValueError, AttributeError, StopIteration, RecursionError) as error:
         raise BadInput(f"the pickle is damaged: {error!r}") from None
 
 
 def _run(data: bytes) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
-    at = 0
+    at = steps = states = 0
 
     def take(count: int) -> bytes:
         nonlocal at
@@ -87,6 +89,9 @@ def _run(data: bytes) -> Any:
 
     while True:
         code = take(1)
+        steps += 1
+        if steps > STEPS:  # a byte can make a list of 56, and a state is looked for everywhere
+            raise BadInput(f"the pickle has more than {STEPS} instructions; one of plain images has 250,000")
         match code:
             case b"\x80":  # protocol
                 take(1)
@@ -144,10 +149,10 @@ def _run(data: bytes) -> Any:
                 stack[-1].extend(values)
             case b"s":
                 value, key = stack.pop(), stack.pop()
-                stack[-1][key] = value
+                stack[-1][_key(key)] = value
             case b"u":
                 values = since_mark()
-                stack[-1].update(zip(values[::2], values[1::2], strict=True))
+                stack[-1].update(zip(map(_key, values[::2]), values[1::2], strict=True))
             case b"\x85" | b"\x86" | b"\x87":
                 size = code[0] - 0x84
                 stack[-size:] = [tuple(stack[-size:])]
@@ -163,6 +168,9 @@ def _run(data: bytes) -> Any:
                 stack.append(_called(called, arguments))
             case b"b":
                 state = stack.pop()
+                states += 1
+                if states > STATES:
+                    raise BadInput(f"the pickle has more than {STATES} arrays; one of plain images has 1")
                 _fill(stack[-1], state)
                 if isinstance(stack[-1], _Array):
                     filled = stack[-1]
@@ -172,6 +180,13 @@ def _run(data: bytes) -> Any:
                 raise BadInput(
                     f"the pickle holds the instruction {code!r}, which is not one of plain data; it was not run"
                 )
+
+
+def _key(key: Any) -> Any:
+    """A key of a dict: nothing nested, as the hash of a tuple that is nested deeply ends the process."""
+    if not isinstance(key, str | bytes | int | None):
+        raise BadInput(f"the pickle holds a dict with a key of type {type(key).__name__}, expected text or a number")
+    return key
 
 
 def _called(called: Any, arguments: Any) -> Any:

@@ -88,6 +88,8 @@ class SplitStream(Stream):
                 raise BadSetting(f"{name} ({value}) must be at least 1")
         if not 0 <= seed < 2**64:
             raise BadSetting(f"seed ({seed}) must be in 0..2**64-1")
+        if isinstance(y, np.ma.MaskedArray) and (masked := np.flatnonzero(np.ma.getmaskarray(y))).size:
+            raise BadInput(f"example {masked[0]}: the class is masked, expected a class")
         y = np.asarray(y)
         if y.shape != (len(x),):
             raise BadInput(f"the classes have shape {y.shape}, expected ({len(x)},), one for each example")
@@ -97,11 +99,14 @@ class SplitStream(Stream):
             raise BadInput(f"the classes cannot be put in order ({error}); expected all numbers or all text") from None
         if ways > len(names):
             raise BadSetting(f"ways ({ways}) must be at most the number of classes in the data ({len(names)})")
+        has_mask = isinstance(x, np.ma.MaskedArray) and bool(np.ma.getmaskarray(x).any())
+        if isinstance(x, np.ma.MaskedArray):
+            x = x.astype(float).filled(np.nan) if has_mask else x.data
         self.x, self.y = x, y
         self.names: list[Hashable] = names.tolist()  # the classes of the data, sorted
         self.tasks, self.ways, self.task_length, self.seed = tasks, ways, task_length, seed
         self.classes = ways
-        self.missing = bool(getattr(x, "missing", False))
+        self.missing = has_mask or bool(getattr(x, "missing", False))
         self._pools = np.split(np.argsort(of_example.ravel(), kind="stable"), np.cumsum(counts)[:-1])
         self._task = lru_cache(maxsize=TASKS_KEPT)(self._draw)
         self._content: str | None = None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from prequential.errors import BadInput, BadSetting
+from prequential.streams.arrays import load_npz
 from prequential.streams.stream import Chunk, Stream
 
 FIRST, END = 946684800, 1514764800  # 2000 and 2018: times before and after are wrongly set cameras
@@ -35,16 +34,18 @@ class YfccStream(Stream):
         How many numbers stand for a photographer, up to 64.
     seed
         Which codes the photographers get.
+    max_bytes
+        How many bytes the arrays may unpack to; see `prequential.streams.limits`.
     """
 
-    def __init__(self, path: str | Path, *, user_code: int = 32, seed: int = 0) -> None:
+    def __init__(self, path: str | Path, *, user_code: int = 32, seed: int = 0, max_bytes: int | None = None) -> None:
         if not 0 <= user_code <= 64:
             raise BadSetting(f"user_code ({user_code}) must be from 0 to 64")
         if not 0 <= seed < 1 << 32:
             raise BadSetting(f"seed ({seed}) must be at least 0 and below 2**32")
         self.path = Path(path)
         self.user_code, self.seed = user_code, seed
-        y, user, time, places = _load(self.path)
+        y, user, time, places = _load(self.path, max_bytes)
         keep = (time >= FIRST) & (time < END)
         if not keep.any():
             raise BadInput(f"{self.path} has no record with a time from {FIRST} to {END - 1}")
@@ -94,9 +95,11 @@ class YfccStream(Stream):
         return codes
 
 
-def _load(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def _load(path: Path, max_bytes: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Places, photographers, times, and how many places there are."""
-    arrays = _arrays(path)
+    if path.suffix.lower() == ".npy":
+        raise BadInput(f"{path} holds a single array, expected a .npz file with y, user, time and classes")
+    arrays = load_npz(path, max_bytes, ("y", "user", "time", "classes"))
     for name in ("y", "user", "time"):
         if name not in arrays:
             raise BadInput(f"{path} has no array {name!r}, only {', '.join(arrays) or 'none'}")
@@ -113,24 +116,6 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     if len(wrong):
         raise BadInput(f"{path}: record {wrong[0]} has place {y[wrong[0]]}, expected 0 to {places - 1}")
     return y, user, time, places
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays in a .npz file, as far as they are of interest."""
-    try:
-        file = np.load(path, allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise BadInput(f"{path} holds a single array, expected a .npz file with y, user, time and classes")
-        with file:
-            wanted = ("y", "user", "time", "classes")
-            return {name: file[name] if name in wanted else np.empty(0) for name in file}
-    except BadInput:
-        raise
-    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise BadInput(
-            f"{path} cannot be read: {reason}; expected a .npz file with y, user, time and classes"
-        ) from None
 
 
 def _since_own_last(user: np.ndarray, time: np.ndarray) -> np.ndarray:
