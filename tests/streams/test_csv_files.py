@@ -155,6 +155,7 @@ def test_a_stray_quote_is_refused(tmp_path):
 
 def test_a_quote_that_is_never_closed_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_files, "READ", 1000)
+    monkeypatch.setattr(csv_files, "ROW", 4000)
     path = tmp_path / "t.csv"
     path.write_text("a,label\n" + "1,x\n" * 2000 + '"2,x\n' + "1,x\n" * 2000)
     with pytest.raises(BadInput, match="row 2001: the row does not end within"):

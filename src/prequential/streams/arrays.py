@@ -326,6 +326,12 @@ def load_npz(path: Path, max_bytes: int | None = None, names: Collection[str] | 
         return arrays
 
 
+def npz_names(path: Path) -> set[str]:
+    """The names of the arrays in a .npz file."""
+    with reading(path, NO_NUMPY), zipfile.ZipFile(path) as archive:
+        return {name[:-4] for name in archive.namelist() if name.endswith(".npy")}
+
+
 def load_npy(path: Path) -> np.ndarray:
     """The array of a .npy file, memory-mapped."""
     with reading(path, NO_NUMPY):

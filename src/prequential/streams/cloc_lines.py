@@ -53,9 +53,7 @@ def what_is_wrong(source: Path, count: int) -> str:
             if not WHOLE.match(text):
                 return f"{source}, line {number}: the {name} is {shown(text)}, expected a whole number"
             if len(text) > 20 or not least <= int(text) <= most:
-                return (
-                    f"{source}, line {number}: the {name} is {text:.60}, expected a whole number in {least}..{most}"
-                )
+                return f"{source}, line {number}: the {name} is {text:.60}, expected a whole number in {least}..{most}"
         for name, place in (("user", time + 1), ("path", count - 1)):
             raw = fields[place].encode(errors="surrogateescape")
             if raw.decode(errors="replace").encode() != raw:

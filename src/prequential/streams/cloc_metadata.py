@@ -85,8 +85,8 @@ def converted_metadata(metadata: Path, converted: str | Path | None) -> Path:
         return metadata
     if not metadata.exists():
         raise BadInput(
-            f"{metadata} does not exist; expected CLOC's metadata: a text file with a line {FIELDS} for each photo, a .npz "
-            f"file with the arrays {', '.join(TORCH)}, or a folder with train_labels.torchSave and its like"
+            f"{metadata} does not exist; expected CLOC's metadata: a text file with a line {FIELDS} a photo, a .npz file "
+            f"with the arrays {', '.join(TORCH)}, or a folder with train_labels.torchSave and its like"
         )
     files = _files(metadata)
     for file in files:

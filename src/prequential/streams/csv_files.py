@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,12 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.cache import file_hash, file_stamp, kept_file
 from prequential.streams.csv_rows import CsvRows
 from prequential.streams.encoding import NUMBER, Column, shown
+from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.stream import in_reading_order
 from prequential.streams.tables import BLOCK_BYTES, BLOCK_ROWS, COMPRESSED, SAMPLE, Table, suffix_of
 
 READ = 16 * 2**20  # bytes scanned at once
+ROW = 64 * 2**20  # bytes a row, or a block of rows, may take
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 HINT = "say the file's encoding, such as encoding='latin-1'"
 
@@ -66,6 +69,8 @@ class CsvTable(Table):
     dates
         How dates are written that are not ISO 8601, such as "%d.%m.%Y" or "%m/%d/%Y %H:%M" (as in strptime). Columns of
         which nine in ten of the first values are so are dates.
+    max_bytes
+        How many bytes a compressed file may unpack to in the cache folder; see `prequential.streams.limits`.
 
     Examples
     --------
@@ -89,16 +94,19 @@ class CsvTable(Table):
         decimal_point: str = ".",
         encoding: str | None = None,
         dates: str | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         self._csv = CsvRows(str(path), delimiter, quotes, decimal_point, dates)
         self.path = Path(path)
         self.name = self.path.name
         self.paths = [self.path] if self.path.is_file() else _parts_of(self.path)
-        self._parts = [_plain(part, encoding) for part in self.paths]
+        self._parts = [_plain(part, encoding, max_bytes) for part in self.paths]
         for part in self._parts:
-            self._open(part, header)
+            with reading(part.path):
+                self._open(part, header)
         for part in self._parts:
-            self._scan(part)
+            with reading(part.path):
+                self._scan(part)
         spans, starts = [], [0]
         for number, part in enumerate(self._parts):
             assert part.offsets is not None
@@ -109,11 +117,12 @@ class CsvTable(Table):
         self._spans = spans
         self.starts = np.array(starts)
         self._first_rows = np.cumsum([0, *(part.rows for part in self._parts)])[:-1]
-        self.schema = (
-            self.types(self._first_lines(), None)
-            if len(self)
-            else pa.schema([(name, pa.string()) for name in self._csv.names])
-        )
+        with reading(self.path):
+            self.schema = (
+                self.types(self._first_lines(), None)
+                if len(self)
+                else pa.schema([(name, pa.string()) for name in self._csv.names])
+            )
 
     def fingerprint(self) -> str:
         rows, hashes = self._csv, " ".join(part.hash for part in self._parts)
@@ -127,7 +136,8 @@ class CsvTable(Table):
 
     def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
         first, stop = int(self.starts[i]), int(self.starts[i + 1])
-        return self._csv.read(self._text(i), columns, stop - first, f"{self.where(first)} to {stop}")
+        with reading(self.path):
+            return self._csv.read(self._text(i), columns, stop - first, f"{self.where(first)} to {stop}")
 
     def each_kept(
         self, columns: Sequence[Column], read: Sequence[Column]
@@ -137,7 +147,8 @@ class CsvTable(Table):
             yield self._csv.lines(self._text(i)), *self.block(i, read)
 
     def from_kept(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
-        return self._csv.read(self._csv.text(kept), columns, len(kept), self.name)
+        with reading(self.path):
+            return self._csv.read(self._csv.text(kept), columns, len(kept), self.name)
 
     def types(self, kept: pa.Table, label: str | None) -> pa.Schema:
         return self._csv.types(self._csv.text(kept), label)
@@ -205,7 +216,7 @@ class CsvTable(Table):
                 f"{part.path}: the first line holds only numbers ({names[0]}, {names[1]}, …), expected the names of "
                 "the columns; read it with header=False if it has none"
             )
-        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise BadInput(f"{part.path} has two columns called {twice[0]!r}; expected different names")
         return names
@@ -223,7 +234,7 @@ class CsvTable(Table):
                 rows, offsets = self._mark(rows, offsets, at, ends)
                 done = int(ends[-1]) if len(ends) else 0
                 at, rest = at + done, data[done:]
-                if len(rest) > 4 * READ:
+                if len(rest) > ROW:
                     raise BadInput(
                         f"{part.path.name}, row {rows + 1}: the row does not end within {len(rest)} bytes; is a quote not closed?"
                     )
@@ -235,6 +246,13 @@ class CsvTable(Table):
             offsets[-1] = size  # empty lines may follow the last row
         elif offsets[-1] != size:
             offsets.append(size)
+        largest = int(np.diff(offsets).max(initial=0))
+        if largest > ROW:
+            first = int(np.argmax(np.diff(offsets))) * self._rows_a_block
+            raise BadInput(
+                f"{part.path.name}, rows {first + 1} to {min(first + self._rows_a_block, rows)} take {largest} bytes, "
+                f"expected at most {ROW} for {self._rows_a_block} rows"
+            )
         part.offsets = np.array(offsets) if rows else np.array([part.begin])
         part.rows = rows
         part.hash = digest.hexdigest()
@@ -242,7 +260,7 @@ class CsvTable(Table):
     def _mark(self, rows: int, offsets: list[int], at: int, ends: np.ndarray) -> tuple[int, list[int]]:
         """Notes where each block begins that begins after one of these row ends."""
         first = -(rows + 1) % self._rows_a_block  # the end before the first row of the next block
-        offsets += (at + ends[first :: self._rows_a_block]).tolist()
+        offsets += (at + ends[first :: self._rows_a_block].astype(np.int64)).tolist()
         return rows + len(ends), offsets
 
     def _text(self, i: int) -> bytes:
@@ -264,7 +282,7 @@ def _parts_of(folder: Path) -> list[Path]:
     return found
 
 
-def _plain(path: Path, encoding: str | None) -> Part:
+def _plain(path: Path, encoding: str | None, max_bytes: int | None) -> Part:
     """A file as it can be read from any place: itself, or a copy of what is compressed or UTF-16."""
     codec = COMPRESSED.get(path.suffix.lower())
     try:
@@ -273,10 +291,11 @@ def _plain(path: Path, encoding: str | None) -> Part:
         direct = _keeps_ascii(found)
         if codec is None and direct:
             return Part(path, path, found)
+        limit = Limit(path, max_bytes=max_bytes, on_disk=True)
         name = f"plain-{file_hash(path)[:32]}-{file_stamp(path)}-{'' if direct else codecs.lookup(found).name}.csv"
         return Part(
             path,
-            kept_file(name, lambda copy: _copy(path, codec, None if direct else found, copy)),
+            kept_file(name, lambda copy: _copy(path, codec, None if direct else found, copy, limit)),
             found if direct else "utf-8",
         )
     except LookupError:
@@ -285,14 +304,17 @@ def _plain(path: Path, encoding: str | None) -> Part:
         ) from None
     except OSError as error:
         what = "read" if codec is None else f"unpacked ({codec}) into the cache folder"
-        raise BadInput(f"{path} cannot be {what}: {error}") from None
+        raise BadInput(f"{path} cannot be {what}: {reason(error)}") from None
 
 
-def _copy(path: Path, codec: str | None, encoding: str | None, to: Path) -> None:
+def _copy(path: Path, codec: str | None, encoding: str | None, to: Path, limit: Limit) -> None:
     decoder = codecs.getincrementaldecoder(encoding)() if encoding else None
     with pa.input_stream(str(path), compression=codec) as source, to.open("wb") as file:
         try:
+            size = 0
             while data := source.read(READ):
+                size += len(data)
+                limit.check(path, size, at_least=True)
                 file.write(decoder.decode(data).encode() if decoder else data)
             if decoder:
                 file.write(decoder.decode(b"", final=True).encode())

@@ -49,14 +49,17 @@ class CsvRows:
     def ends(self, data: bytes, last: bool) -> np.ndarray:
         """The positions after each row of data that begins with a row; `last`: the end of data ends a row too."""
         codes = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(codes == 10) + 1
+        ends = np.flatnonzero(codes == 10).astype(
+            np.int32
+        )  # data is far shorter; a file of nothing but line ends is long
+        ends += 1
         if self.quotes and b'"' in data:
             ends = self._outside_quotes(codes, ends)
         if last and (len(ends) == 0 or ends[-1] < len(data)):
-            ends = np.append(ends, len(data))
+            ends = np.append(ends, np.int32(len(data)))
         if len(ends) == 0:
             return ends
-        lengths = np.diff(ends, prepend=0)
+        lengths = np.diff(ends, prepend=np.int32(0))
         empty = (lengths == 1) & (codes[ends - 1] == 10)
         two = np.flatnonzero(lengths == 2)
         empty[two] = (codes[ends[two] - 2] == 13) & (codes[ends[two] - 1] == 10)
@@ -68,7 +71,7 @@ class CsvRows:
 
     def _outside_quotes(self, codes: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Those line ends that no quoted field holds: an even number of quotes stands before them."""
-        quotes = np.flatnonzero(codes == 34)
+        quotes = np.flatnonzero(codes == 34).astype(np.int32)
         opening = quotes[::2]
         allowed = np.zeros(256, bool)
         allowed[[10, 13, 34, ord(self.delimiter)]] = True

@@ -10,6 +10,7 @@ from typing import Any
 
 from prequential.calls import check_kinds, parse_options
 from prequential.errors import BadInput, BadSetting
+from prequential.streams.limits import reading
 from prequential.streams.stream import Stream
 
 POSSIBLE = (
@@ -55,7 +56,8 @@ def open_stream(
     options
         The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes,
         decimal_point, encoding, dates (CSV); split (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways,
-        task_length, seed, download (split streams). An option that is None counts as not given.
+        task_length, seed, download (split streams); max_bytes (how much a file may unpack to), max_pixels (images). An
+        option that is None counts as not given.
 
     Examples
     --------
@@ -73,13 +75,15 @@ def open_stream(
     if on_bad_row != "stop":  # what every stream does by itself
         options["on_bad_row"] = on_bad_row
     given = {**written, **{name: value for name, value in options.items() if value is not None}}
-    loader, path = _find(spec)
+    with reading(spec):
+        loader, path = _find(spec)
     if loader is _named("cloc") and "images" not in given:
         raise BadInput(f"{spec} needs images: the folder that the paths in the metadata start from")
     if seed is not None and "seed" in inspect.signature(loader).parameters:
         given.setdefault("seed", seed)
     _check(spec, loader, given)
-    stream: Stream = loader(*path, **given)
+    with reading(spec):
+        stream: Stream = loader(*path, **given)
     return stream
 
 
@@ -156,6 +160,7 @@ def table_stream(
     dates: str | None = None,
     split: str | None = None,
     seed: int | None = None,
+    max_bytes: int | None = None,
     **options: Any,
 ) -> Stream:
     """A table on disk as a stream: of its rows, or of the images in it."""
@@ -177,17 +182,23 @@ def table_stream(
             decimal_point=decimal_point,
             encoding=encoding,
             dates=dates,
+            max_bytes=max_bytes,
         )
     elif (delimiter, header, quotes, decimal_point, encoding, dates) != (None, True, True, ".", None, None):
         raise BadSetting(f"{path} is no CSV, so it does not take {', '.join(OF_CSV)}")
     elif split is not None:
-        table = ArrowTable(path, split=split)
+        table = ArrowTable(path, split=split, max_bytes=max_bytes)
     else:
-        table = as_table(path)
+        table = as_table(path, max_bytes)
     kind = ImageTableStream if image_column(table) and "features" not in options else TableStream
     if seed is not None and kind is ImageTableStream:  # rows have no use for it
         options["seed"] = seed
-    _check(str(path), kind, options, OF_CSV if table.is_text else ("split",) if isinstance(table, ArrowTable) else ())
+    _check(
+        str(path),
+        kind,
+        options,
+        OF_CSV if table.is_text else ("split", "max_bytes") if isinstance(table, ArrowTable) else ("max_bytes",),
+    )
     stream: Stream = kind(table, **options)
     return stream
 
@@ -259,7 +270,7 @@ def _by_path(path: Path) -> Callable[..., Stream]:
     if path.is_file() and suffix in (".npz", ".npy"):
         from prequential.streams import arrays, datasets
 
-        is_covertype = suffix == ".npz" and arrays.load_npz(path).keys() >= datasets.COVERTYPE
+        is_covertype = suffix == ".npz" and arrays.npz_names(path) >= datasets.COVERTYPE
         return datasets.covertype if is_covertype else arrays.array_stream
     if (path / "manifest.json").is_file():
         from prequential.streams.features import FeatureStream

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -31,6 +31,7 @@ from prequential.streams.encoding import (
     said_type,
     whole,
 )  # fmt: skip
+from prequential.streams.limits import reading
 from prequential.streams.stream import Chunk, Stream
 
 SAMPLE = 4096  # rows from which the kinds of the columns are decided
@@ -220,7 +221,8 @@ class TableStream(Stream):
             label_column(label, self.table.schema.field(label).type, kinds[label])
         if self._time is not None:
             self.table, self._time = sorting.in_order(self.table, self._time, [*features, label], on_bad_row)
-        self._decide(features, label, kinds, buckets, missing_indicators)
+        with reading(self.table.name):
+            self._decide(features, label, kinds, buckets, missing_indicators)
         self.feature_names = [name for column in self._columns for name in column.features()]
         self.classes = classes if classes is not None else self.table.declared_classes(label)
         self._blocks: OrderedDict[int, Block] = OrderedDict()
@@ -308,6 +310,10 @@ class TableStream(Stream):
         return list({column.name: column for column in [*time, *self._columns, self._label]}.values())
 
     def _decode(self, rows: pa.Table, bad: dict[int, str]) -> Block:
+        with reading(self.table.name):
+            return self._decoded(rows, bad)
+
+    def _decoded(self, rows: pa.Table, bad: dict[int, str]) -> Block:
         x = np.zeros((len(rows), len(self.feature_names)))
         at = 0
         for column in self._columns:
@@ -369,8 +375,8 @@ class TableStream(Stream):
                 self._hints[name] = looks_like(sample.column(name))
 
 
-def as_table(source: Any) -> Table:
-    """The table behind a path or a data frame."""
+def as_table(source: Any, max_bytes: int | None = None) -> Table:
+    """The table behind a path or a data frame; `max_bytes`: see `prequential.streams.limits`."""
     if isinstance(source, Table):
         return source
     if not isinstance(source, (str, Path)):
@@ -384,15 +390,15 @@ def as_table(source: Any) -> Table:
     if suffixes & {".parquet", ".pq"}:
         from prequential.streams.parquet_files import ParquetTable
 
-        return ParquetTable(path)
+        return ParquetTable(path, max_bytes=max_bytes)
     if suffixes & {".arrow", ".feather", ".ipc"}:
         from prequential.streams.arrow_files import ArrowTable
 
-        return ArrowTable(path)
+        return ArrowTable(path, max_bytes=max_bytes)
     if suffixes & {".csv", ".tsv"} or (path.is_file() and ".txt" in suffixes):
         from prequential.streams.csv_files import CsvTable
 
-        return CsvTable(path)
+        return CsvTable(path, max_bytes=max_bytes)
     raise BadInput(f"{path} is no table; expected a .csv, .tsv, .parquet, .arrow or .feather file, or a folder of them")
 
 
@@ -416,8 +422,12 @@ def suffixes_of(path: Path, most: int = 10_000) -> set[str]:
 
 def index_columns(schema: pa.Schema) -> set[str]:
     """The columns that are the index of a pandas frame, as pandas notes it."""
-    about = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-    named = {name for name in about.get("index_columns", []) if isinstance(name, str)}
+    try:
+        about = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        listed = about.get("index_columns", []) if isinstance(about, dict) else []
+    except (ValueError, RecursionError):  # a note that cannot be read names none
+        listed = []
+    named = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
     return named | {name for name in schema.names if UNNAMED.match(name)}
 
 
@@ -431,8 +441,8 @@ def without_views(rows: pa.Table) -> pa.Table:
 
 def _distinct(table: Table) -> list[str]:
     names: list[str] = table.schema.names
-    for i, name in enumerate(names):
-        if name in names[:i]:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise BadInput(f"{table.name} has two columns called {name!r}; expected different names")
     return names
 
