@@ -501,12 +501,11 @@ def without_mask(values: np.ma.MaskedArray) -> np.ndarray:
     """
     if not np.ma.getmaskarray(values).any():
         return np.asarray(values.data)
-    if values.dtype.kind in "biu":
-        values = values.astype(np.float64)
-    if values.dtype.kind in "fcmM":
-        return np.asarray(values.filled(np.array("NaT", values.dtype) if values.dtype.kind in "mM" else np.nan))
-    objects: np.ndarray = values.astype(object).filled(None)
-    return objects
+    kind: Any = np.float64 if values.dtype.kind in "biu" else values.dtype if values.dtype.kind in "fcmM" else object
+    nothing: Any = np.array("NaT", kind) if values.dtype.kind in "mM" else None if kind is object else np.nan
+    plain = values.data.astype(kind)
+    plain[np.ma.getmaskarray(values)] = nothing
+    return plain
 
 
 def _is_none(value: Any) -> bool:

@@ -314,7 +314,7 @@ def _listed(folder: Path, entries: Any) -> list[Path]:
             raise BadInput(f"{folder / 'state.json'} lists {shown(name)}, expected the name of a file beside it")
         if not (folder / name).is_file():
             raise BadInput(f"{folder / 'state.json'} lists {shown(name)}, but {folder} holds no such file")
-    return [folder / name for name in names]
+    return [folder / str(name) for name in names]
 
 
 def common_schema(paths: Sequence[Path], schemas: Sequence[pa.Schema]) -> pa.Schema:

@@ -236,7 +236,7 @@ class ClocStream(Stream):
         path = self.records.paths(self._good[position : position + 1])[0]
         return BadInput(
             f"example {position}: {path} could be decoded before and cannot now ({why}); bring it back, or delete "
-            f"{self.good} to try all again"
+            f"{self.good}"
         )
 
     def _first(self) -> Path:

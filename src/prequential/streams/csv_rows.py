@@ -21,6 +21,7 @@ INTEGER = r"^[-+]?\d{1,19}$"
 EXACT = r"^\s*-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*$"
 FLAG = r"^\s*(?i:true|false)\s*$"
 DATE = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}(:?\d{2})?)?)?$"
+NO_ASCII = bytes(range(128)) + b"?" * 128
 HOURS = re.compile("%[HIMSTRcXrs]")  # of a format of dates: whether it has a time of day
 MOSTLY = 0.9  # a column is numbers if so many of its first values are; the others are bad rows
 
@@ -282,6 +283,8 @@ class CsvRows:
         unread: dict[int, str],
         missing: list[str] = MISSING,
     ) -> pa.Table:
+        if not _is_utf8(text):
+            text = self._readable(text, unread)
         return pacsv.read_csv(
             pa.BufferReader(text),
             pacsv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self.names),
@@ -296,6 +299,16 @@ class CsvRows:
             ),
         )
 
+    def _readable(self, text: bytes, unread: dict[int, str]) -> bytes:
+        """A piece that is not UTF-8 without the rows of a wrong length: Arrow cannot tell of such rows."""
+        plain = text.translate(NO_ASCII)
+        self._parse(plain, self.names[:1], {self.names[0]: pa.binary()}, unread)
+        if not unread:
+            return text
+        lines = self.lines(text)
+        kept = lines.take(pa.array(np.setdiff1d(np.arange(len(lines)), list(unread)), pa.int64()))
+        return self.text(kept) or plain
+
     def _parsing(self, unread: dict[int, str] | None) -> pacsv.ParseOptions:
         def wrong_length(row: pacsv.InvalidRow) -> str:
             if unread is not None:
@@ -308,6 +321,13 @@ class CsvRows:
             newlines_in_values=self.quotes,
             invalid_row_handler=wrong_length,
         )
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        return text.isascii() or bool(text.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _check_dates(dates: str) -> None:

@@ -72,9 +72,9 @@ def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
         if not isinstance(shard, dict) or not _is_count(shard.get("rows"), 1):
             raise BadInput(f"{path}: shard {i} is {shown(shard)}, expected rows, x and y")
         for kind in ("x", "y"):
-            name = shard.get(kind)
-            if not isinstance(name, str) or Path(name).name != name or "\0" in name:
-                raise BadInput(f"{path}: shard {i} has {kind} {shown(name)}, expected the name of a file beside it")
+            file = shard.get(kind)
+            if not isinstance(file, str) or Path(file).name != file or "\0" in file:
+                raise BadInput(f"{path}: shard {i} has {kind} {shown(file)}, expected the name of a file beside it")
 
 
 def _is_count(value: Any, least: int) -> bool:

@@ -383,8 +383,9 @@ def allow_pixels(max_pixels: int) -> None:
     """Pillow's own limit, which holds for the whole process, must not be below that of the user."""
     from PIL import Image
 
-    # what it warns of is refused here with a sentence
+    # what it warns of is refused here with a sentence, and damage to what is beside the pixels is of no matter
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")
     if Image.MAX_IMAGE_PIXELS is not None and max_pixels > Image.MAX_IMAGE_PIXELS:
         Image.MAX_IMAGE_PIXELS = max_pixels
 

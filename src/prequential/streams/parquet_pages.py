@@ -151,7 +151,7 @@ def _header(where: str, data: Any, at: int, end: int) -> tuple[Page, int]:
     """A page, and where the next one begins."""
     fields, begin = _struct(data, at, end, 0)
     kind, size, packed = (int(fields.get(number, -1)) for number in (1, 2, 3))
-    about = next((fields[number] for number in (5, 7, 8) if isinstance(fields.get(number), dict)), {})
+    about: dict[int, Any] = next((fields[number] for number in (5, 7, 8) if isinstance(fields.get(number), dict)), {})
     values = int(about.get(1, 0))
     if min(kind, size, packed, values) < 0 or begin + packed > end:
         raise BadInput(

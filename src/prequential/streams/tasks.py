@@ -101,7 +101,7 @@ class SplitStream(Stream):
             raise BadSetting(f"ways ({ways}) must be at most the number of classes in the data ({len(names)})")
         has_mask = isinstance(x, np.ma.MaskedArray) and bool(np.ma.getmaskarray(x).any())
         if isinstance(x, np.ma.MaskedArray):
-            x = x.astype(float).filled(np.nan) if has_mask else x.data
+            x = np.ma.filled(x.astype(float), np.nan) if has_mask else x.data
         self.x, self.y = x, y
         self.names: list[Hashable] = names.tolist()  # the classes of the data, sorted
         self.tasks, self.ways, self.task_length, self.seed = tasks, ways, task_length, seed
