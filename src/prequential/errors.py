@@ -34,6 +34,14 @@ class BadCheckpoint(PrequentialError):
     """A checkpoint that is damaged, foreign, or does not belong to this run."""
 
 
+class StorageError(PrequentialError, OSError):
+    """The disk refused: full, failing, no free handle. What was asked for was not done, and nothing else changed."""
+
+
+class DamageWarning(UserWarning):
+    """Something that was kept on disk is damaged or missing, and the work goes on without it."""
+
+
 class MissingExtra(PrequentialError, ImportError):
     """A feature whose optional packages are not installed."""
 

@@ -11,12 +11,16 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 import time
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, StorageError
 
 # In a directory of ours nothing is a symbolic link: following one would write into somebody else's files.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -224,3 +228,93 @@ class DirectoryLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.free()
+
+
+@contextlib.contextmanager
+def storage(place: Path) -> Iterator[None]:
+    """Turns what the operating system says inside into one sentence on the place that was used."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{place}: {error.strerror or error}; nothing was changed") from error
+
+
+HELD = 256  # locks a process holds open at a time
+
+
+class KeptLock:
+    """A lock on a directory for as long as its owner lives, of which a process keeps only some open at a time.
+
+    With thousands of owners in one process, the handles of all their locks would be too many. Beyond `HELD`, the lock
+    that was not used for the longest time is let go and taken again before its owner's next write; who writes must
+    therefore check that nobody else has written in between. In the same process, a second owner is always refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> first = KeptLock(folder)
+    >>> KeptLock(folder)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    prequential.errors.BadInput: another learner of this process is working in ...
+    >>> first.free()
+    >>> KeptLock(folder).free()
+    """
+
+    _guard = threading.RLock()  # what is collected as garbage may free its lock at any moment
+    _held: ClassVar[OrderedDict[int, KeptLock]] = OrderedDict()
+    _owners: ClassVar[weakref.WeakValueDictionary[str, KeptLock]] = weakref.WeakValueDictionary()
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock: DirectoryLock | None = DirectoryLock(directory)
+        self._place = str(directory.resolve())
+        with KeptLock._guard:
+            if self._place in KeptLock._owners:
+                self._lock = None
+                raise BadInput(f"another learner of this process is working in {directory}")
+            KeptLock._owners[self._place] = self
+        try:
+            self.ensure()
+        except BaseException:
+            self.free()
+            raise
+
+    def ensure(self) -> None:
+        """Takes the lock again where it was let go."""
+        with KeptLock._guard:
+            if self._lock is None:
+                raise BadInput(f"the lock on {self.directory} was given up")
+            self._lock.take()
+            KeptLock._held[id(self)] = self
+            KeptLock._held.move_to_end(id(self))
+            while len(KeptLock._held) > HELD:
+                _, oldest = KeptLock._held.popitem(last=False)
+                if oldest._lock is not None:
+                    oldest._lock.free()
+
+    def free(self) -> None:
+        """Gives the directory up."""
+        with KeptLock._guard:
+            lock, self._lock = self._lock, None
+            KeptLock._held.pop(id(self), None)
+            if KeptLock._owners.get(self._place) is self:
+                del KeptLock._owners[self._place]
+            if lock is not None:
+                lock.free()
+
+
+def _forget_locks() -> None:
+    """In a forked process: the locks are the parent's, and stay its own when the handles here are closed."""
+    KeptLock._guard = threading.RLock()
+    for kept in list(KeptLock._held.values()):
+        if kept._lock is not None:
+            kept._lock.free()
+            kept._lock = None
+    KeptLock._held.clear()
+    KeptLock._owners.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
+import json
 import uuid
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
@@ -13,9 +14,15 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, short
 
+LONGEST = 65_536  # bytes of a label's text on disk
+DEEPEST = 32  # tuples in tuples
+
 
 class Labels:
     """Gives each label an output unit, first come first served; a unit once given never moves.
+
+    Labels that are equal are one label, as keys of a dict are: 1, 1.0 and True share a unit, and it goes by the one
+    that came first.
 
     Parameters
     ----------
@@ -59,31 +66,34 @@ class Labels:
         return self._slots.get(_plain(label))
 
     def check(self, labels: Iterable[Hashable], first: int = 0) -> None:
-        """Raises the sentence a user needs if these labels cannot all be taken; changes nothing."""
+        """Raises the sentence a user needs if these labels cannot all be taken; changes nothing.
+
+        A label is taken only if it comes back from disk as the same value of the same type.
+        """
         new: dict[Hashable, None] = {}
         for i, raw in enumerate(labels):
             try:
                 label = _plain(raw)
-                hash(label)
-            except TypeError:
+                known = label in self._slots
+            except Exception:  # TypeError, or whatever a label's own code raises
                 raise BadInput(
                     f"example {first + i}: label {short(raw)} is a {type(raw).__name__}, not a hashable value"
                 ) from None
-            if label not in self._slots:
-                try:
-                    encode(label)
-                except BadInput as error:
-                    raise BadInput(f"example {first + i}: {error}") from None
-            if label != label:
+            if known or label in new:
+                continue
+            if not _equals_itself(label):
                 raise BadInput(f"example {first + i}: label is {short(raw)}, which is not equal to itself")
-            if label not in self._slots and label not in new:
-                new[label] = None
-                if len(self) + len(new) > self.capacity:
-                    raise BadInput(
-                        f"example {first + i}: label {short(raw)} is new, but all {self.capacity} classes are taken; "
-                        f"start anew with classes={self.capacity + 1} or more (--classes {self.capacity + 1} on the "
-                        "command line)"
-                    )
+            try:
+                label_text(label)
+            except BadInput as error:
+                raise BadInput(f"example {first + i}: {error}") from None
+            new[label] = None
+            if len(self) + len(new) > self.capacity:
+                raise BadInput(
+                    f"example {first + i}: label {short(raw)} is new, but all {self.capacity} classes are taken; "
+                    f"start anew with classes={self.capacity + 1} or more (--classes {self.capacity + 1} on the "
+                    "command line)"
+                )
 
     def assign(self, labels: Iterable[Hashable]) -> list[int]:
         """The output units of these labels, giving free ones to labels met for the first time."""
@@ -103,33 +113,88 @@ class Labels:
         return {"capacity": self.capacity, "known": [encode(label) for label in self._names]}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.capacity = int(state["capacity"])
-        self._names = [decode(code) for code in state["known"]]
-        self._slots = {label: slot for slot, label in enumerate(self._names)}
+        names = [decode(code) for code in state["known"]]
+        self.capacity, self._names = int(state["capacity"]), names
+        self._slots = {label: slot for slot, label in enumerate(names)}
+
+    def forget(self, known: int) -> None:
+        """Takes back all but the first `known` labels."""
+        for label in self._names[known:]:
+            del self._slots[label]
+        del self._names[known:]
 
 
 def _plain(label: Any) -> Any:
     """NumPy scalars as the Python values they equal, so that 3 and np.int64(3) are one label everywhere."""
-    return label.item() if isinstance(label, np.generic) else label
-
-
-def encode(label: Any) -> Any:
-    """A label as JSON. Plain JSON values stay as they are; the others are tagged."""
-    label = _plain(label)
-    if label is None or isinstance(label, (bool, int, float, str)):
+    if not isinstance(label, np.generic):
         return label
-    if isinstance(label, bytes):
+    if isinstance(label, np.datetime64):  # finer than microseconds, Python has no value for it
+        micro = label.astype("datetime64[us]")
+        if micro == label and np.datetime_data(label.dtype)[0] in ("ns", "ps", "fs", "as"):
+            label = micro
+        value = label.item()
+        return label if isinstance(value, int) or value is None else value
+    if isinstance(label, np.timedelta64):
+        value = label.item()
+        return label if isinstance(value, int) or value is None else value
+    return label.item()
+
+
+def _equals_itself(label: Any) -> bool:
+    try:
+        return bool(label == label)
+    except Exception:  # whatever a label's own code raises
+        return False
+
+
+def label_text(label: Any) -> str:
+    """A label as JSON text, which `read_label` turns into a label of the same type and value; others are refused."""
+    label = _plain(label)
+    text = json.dumps(encode(label))
+    if len(text) > LONGEST:
+        raise BadInput(f"label {short(label)} takes {len(text)} bytes on disk, expected at most {LONGEST}")
+    back = read_label(text)
+    if type(back) is not type(label) or back != label:
+        raise BadInput(f"label {short(label)} would come back from disk as {short(back)}")
+    return text
+
+
+def read_label(text: str | bytes) -> Any:
+    """The label of which this is the text."""
+    try:
+        return decode(json.loads(text))
+    except BadCheckpoint:
+        raise
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise BadCheckpoint(f"{text[:40]!r} is not a label: {str(error)[:80]}") from None
+
+
+def encode(label: Any, depth: int = 0) -> Any:
+    """A label as JSON. Plain JSON values stay as they are; the others are tagged.
+
+    Types are taken exactly: a subclass (an enum, a named tuple, a pandas time) would come back as something else.
+    """
+    label = _plain(label)
+    kind = type(label)
+    if label is None or kind in (bool, float, str):
+        return label
+    if kind is int:  # beyond 64 bits other readers lose digits, and Python limits how many it prints
+        return label if -(2**63) <= label < 2**63 else {"int": hex(label)}
+    if kind is bytes:
         return {"bytes": base64.b64encode(label).decode("ascii")}
-    if isinstance(label, tuple):
-        return {"tuple": [encode(part) for part in label]}
-    if isinstance(label, frozenset):
-        return {"frozenset": sorted((encode(part) for part in label), key=repr)}
-    if isinstance(label, (datetime.datetime, datetime.date)):
-        return {type(label).__name__: label.isoformat()}
-    if isinstance(label, (uuid.UUID, decimal.Decimal)):
-        return {type(label).__name__: str(label)}
+    if kind in (tuple, frozenset):
+        if depth >= DEEPEST:
+            raise BadInput(f"label {short(label)} is nested more than {DEEPEST} deep")
+        parts = [encode(part, depth + 1) for part in label]
+        return {"tuple": parts} if kind is tuple else {"frozenset": sorted(parts, key=repr)}
+    if kind in (datetime.datetime, datetime.date, datetime.time):
+        return {kind.__name__: label.isoformat()}
+    if kind is datetime.timedelta:
+        return {"timedelta": [label.days, label.seconds, label.microseconds]}
+    if kind in (uuid.UUID, decimal.Decimal):
+        return {kind.__name__: str(label)}
     raise BadInput(
-        f"label {short(label)} of type {type(label).__name__} cannot be kept on disk; "
+        f"label {short(label)} of type {kind.__name__} cannot be kept on disk; "
         "use numbers, text, bytes, dates, UUIDs, or tuples and frozensets of them"
     )
 
@@ -137,21 +202,31 @@ def encode(label: Any) -> Any:
 def decode(code: Any) -> Any:
     """The label that `encode` turned into this JSON."""
     if not isinstance(code, dict):
+        if isinstance(code, list):
+            raise BadCheckpoint(f"{str(code)[:40]!r} is not a label")
         return code
+    if len(code) != 1:
+        raise BadCheckpoint(f"a label has the parts {str(sorted(code))[:60]}, expected one")
     ((kind, value),) = code.items()
     match kind:
         case "bytes":
             return base64.b64decode(value)
+        case "int":
+            return int(value, 16)
         case "tuple":
             return tuple(decode(part) for part in value)
         case "frozenset":
             return frozenset(decode(part) for part in value)
         case "datetime":
             return datetime.datetime.fromisoformat(value)
+        case "date":
+            return datetime.date.fromisoformat(value)
+        case "time":
+            return datetime.time.fromisoformat(value)
+        case "timedelta":
+            return datetime.timedelta(*value)
         case "UUID":
             return uuid.UUID(value)
         case "Decimal":
             return decimal.Decimal(value)
-        case "date":
-            return datetime.date.fromisoformat(value)
-    raise BadCheckpoint(f"unknown kind of label {kind!r} in the checkpoint")
+    raise BadCheckpoint(f"unknown kind of label {kind[:40]!r} in the checkpoint")

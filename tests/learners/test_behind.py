@@ -180,6 +180,7 @@ def test_killed_and_opened_again_it_goes_on_exactly(tmp_path):
         plain.learn(x[t], y[t])
         if t == 40:
             learner.save()
+    learner.close()
     opened = Learner.open(tmp_path / "home")  # the save at 41, and what the journal holds after it
     assert opened.settings.behind
     assert opened.position == 72

@@ -18,6 +18,7 @@ from prequential.learners.baselines import RiverLearner, SklearnLearner
 from prequential.learners.transformer import Learner
 from prequential.running.compare import Plan, compare
 from prequential.running.sweep_storage import open_storage
+from prequential.sealed import read_sealed, write_sealed
 from prequential.streams.download import download
 from prequential.trust import Untrusted, names_from
 
@@ -138,9 +139,10 @@ def test_a_saved_learner_names_no_place_and_no_other_kinds(tmp_path, monkeypatch
     learner = Learner(2, home=tmp_path / "home", width=16, depth=1, window=8)
     learner.learn([1.0, 2.0], "a")
     learner.save(tmp_path / "learner")
-    made = json.loads((tmp_path / "home" / "learner.json").read_text())
+    learner.close()
+    made = read_sealed(tmp_path / "home" / "learner.json")
     made["config"] |= change
-    (tmp_path / "home" / "learner.json").write_text(json.dumps(made))
+    write_sealed(tmp_path / "home" / "learner.json", made)
     saved = read_checkpoint(tmp_path / "learner")
     saved["config"] |= change
     write_checkpoint(tmp_path / "learner", saved)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
 from prequential.checkpoint import allow, loading, read_checkpoint, write_checkpoint
-from prequential.errors import BadCheckpoint, BadInput, BadSetting, PrequentialError
+from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.files import storage
 from prequential.labels import Labels
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
+from prequential.learners.transaction import Guard, Uninterrupted
 from prequential.memory import check_fits, ran_out
 from prequential.streams.stream import Stream
 from prequential.trust import stored_arguments
+
+Made = TypeVar("Made")
 
 
 class Probabilities(dict[Hashable, float]):
@@ -49,6 +53,10 @@ class OnlineLearner(ABC):
     `config`, `_state` and `_load_state`. It sees labels only as the numbers of their output units, and must give
     every one of the `capacity` units a probability, those not yet given to any label included.
 
+    All of it may be called from several threads: calls that change the learner are done one after the other, and each
+    prediction is that of a moment between two of them. A call that learns does all of it or, whatever is raised,
+    nothing, in memory as on disk; Ctrl-C comes through when it is done. `copy.deepcopy` gives a learner of its own.
+
     Parameters
     ----------
     classes
@@ -59,6 +67,7 @@ class OnlineLearner(ABC):
 
     stride: int = 1  # how many examples `observe` handles best at once
     standardise: bool | None = None  # False: features are used as they are, which float32 must hold
+    small_state = False  # whether taking the state before every call costs next to nothing
 
     def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False) -> None:
         self.labels = Labels(classes)
@@ -66,18 +75,22 @@ class OnlineLearner(ABC):
         self.missing = missing
         self.position = 0  # how many examples it has learnt from
         self.shape: tuple[int, ...] | None = None  # of one x; found from the first example
+        self._guard = Guard()
+        self._changing = False  # inside a call: whether the learner itself has begun to change
+        self._known_before = 0  # inside a call: how many labels had been met
 
     # What a user calls.
 
     def predict_proba(self, x: Any) -> Probabilities:
         """The probability of each label for one example. Changes nothing."""
-        log_p = self.predict_log_proba(self._one(x))[0]
-        known = len(self.labels)
-        free = self.labels.capacity - known
-        p = np.exp(log_p)
-        return Probabilities(
-            zip(self.labels.known, p[:known].tolist(), strict=True), float(p[known:].sum()) / free if free else 0.0
-        )
+        with self._guard.reading():
+            log_p = self.predict_log_proba(self._one(x))[0]
+            known = len(self.labels)
+            free = self.labels.capacity - known
+            p = np.exp(log_p)
+            return Probabilities(
+                zip(self.labels.known, p[:known].tolist(), strict=True), float(p[known:].sum()) / free if free else 0.0
+            )
 
     def predict(self, x: Any) -> Hashable | None:
         """The most probable label met so far; None before there is one. Changes nothing."""
@@ -89,28 +102,24 @@ class OnlineLearner(ABC):
 
         Column k belongs to `labels.known[k]`; the columns after those belong to labels not met yet.
         """
-        return self._predict(self._checked(xs))
+        with self._guard.reading():
+            return self._predict(self._checked(xs))
 
     def learn(self, x: Any, y: Hashable) -> None:
         """Learns from one example."""
         self.learn_many(self._one(x), [y])
 
     def learn_many(self, xs: Any, ys: Sequence[Hashable]) -> None:
-        """Learns from several examples, oldest first."""
-        x, y = self._admitted(xs, ys)
-        self._make_ready(x)
-        with self._taking(x, y) as slots:
-            self._learn(x, slots)
-        self.position += len(slots)
+        """Learns from several examples, oldest first: from all of them, or where something is raised, from none."""
+        self._take_in(xs, ys, self._learn)
 
     def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
         """Predicts, is charged for and learns from each example in turn, as `predict` and `learn` one by one would."""
-        x, y = self._admitted(xs, ys)
-        self._make_ready(x)
-        known_before = len(self.labels)
-        with self._taking(x, y) as slots:
-            log_p = self._observe(x, slots)
-        self.position += len(slots)
+        return self._take_in(xs, ys, self._charged)
+
+    def _charged(self, x: np.ndarray, slots: np.ndarray) -> Charges:
+        known_before = self._known_before
+        log_p = self._observe(x, slots)
         # an example's label may be new, and labels new in this call count as known only for the examples after it
         known = np.maximum.accumulate(np.concatenate([[known_before], slots[:-1] + 1]))
         return charge(log_p, slots, known)
@@ -133,16 +142,26 @@ class OnlineLearner(ABC):
 
     def state(self) -> dict[str, Any]:
         """Everything that what comes next depends on: nested dicts of arrays, tensors and JSON values."""
+        with self._alone():
+            return self._whole_state()
+
+    def _whole_state(self) -> dict[str, Any]:
         shape = None if self.shape is None else list(self.shape)
         return {"labels": self.labels.state(), "position": self.position, "shape": shape, "learner": self._state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on from exactly where `state()` was taken."""
-        self._check_state(state)
-        self.labels.load_state(state["labels"])
-        self.position = int(state["position"])
-        self.shape = None if state["shape"] is None else tuple(state["shape"])
-        self._load_state(state["learner"])
+        with self._guard.changing(), self._guard.reading(whole=False):
+            self._check_state(state)
+            try:
+                self.labels.load_state(state["labels"])
+                self.position = int(state["position"])
+                self.shape = None if state["shape"] is None else tuple(state["shape"])
+                self._load_state(state["learner"])
+            except BaseException as error:
+                self._give_up(error)
+                raise
+            self._guard.broken = None
 
     def _check_state(self, state: dict[str, Any]) -> None:
         """Refuses a state that is not one of this learner, before anything is allocated for it."""
@@ -161,7 +180,14 @@ class OnlineLearner(ABC):
 
     def save(self, path: str | Path) -> None:
         """Writes the learner to one file, atomically."""
-        write_checkpoint(Path(path), {"kind": type(self).__name__, "config": self.config(), "state": self.state()})
+        with self._alone(), storage(Path(path)), self._beside(Path(path)) as more:
+            saved = {"kind": type(self).__name__, "config": self.config(), "state": self._whole_state(), **more}
+            write_checkpoint(Path(path), saved)
+
+    @contextmanager
+    def _beside(self, path: Path) -> Iterator[dict[str, Any]]:
+        """Writes what does not go into the file beside it; what the file says of that. Most learners have nothing."""
+        yield {}
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -176,12 +202,34 @@ class OnlineLearner(ABC):
             raise BadCheckpoint(f"{path} holds a {saved.get('kind')}, not a {cls.__name__}")
         with loading(Path(path)):
             learner = cls(**stored_arguments(cls, saved.get("config"), path), **more)
-            learner._load_beside(Path(path), saved["state"])
+            learner._load_beside(Path(path), saved)
             learner.load_state(saved["state"])
         return learner
 
-    def _load_beside(self, path: Path, state: dict[str, Any]) -> None:
+    def _load_beside(self, path: Path, saved: dict[str, Any]) -> None:
         """Takes what `save` left beside the file, before the state is loaded. Most learners leave nothing there."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        with self._alone():
+            copied = type(self)(**self.config(), **self._unsaved())
+            copied._take_copy(self)
+        memo[id(self)] = copied
+        return copied
+
+    def _unsaved(self) -> dict[str, Any]:
+        """Arguments of the constructor that are not part of what is saved."""
+        return {}
+
+    def _take_copy(self, other: Self) -> None:
+        """Becomes what another learner made alike is."""
+        self.load_state(other._whole_state())
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        name = type(self).__name__
+        raise BadInput(
+            f"a {name} cannot be pickled: save(path) and {name}.load(path) bring it to another process, and "
+            "copy.deepcopy(learner) makes another one here"
+        )
 
     # What a subclass writes. x is checked, (n, *shape); slots are the output units of the labels, (n,) int64.
 
@@ -250,22 +298,78 @@ class OnlineLearner(ABC):
         y = as_labels(ys, len(x), self.position)
         return self._checked(x, y), y
 
-    @contextmanager
-    def _taking(self, x: np.ndarray, ys: Sequence[Hashable]) -> Iterator[np.ndarray]:
-        """The units of the labels of examples that are learnt inside; where they are refused there, nothing has changed."""
-        known, shape = len(self.labels), self.shape
-        slots = self._commit(x, ys)
-        try:
-            yield slots
-        except PrequentialError:
-            self._undo(known, shape)
-            raise
+    # All or nothing.
 
-    def _undo(self, known: int, shape: tuple[int, ...] | None) -> None:
-        """Takes `_commit` back. What `_learn` and `_observe` changed before they refused, they take back themselves."""
-        labels = self.labels.state()
-        self.labels.load_state({**labels, "known": labels["known"][:known]})
-        self.shape = shape
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else changes the learner, and nothing that it has begun is under way."""
+        with self._guard.changing():
+            self._wait()
+            with self._guard.reading():
+                yield
+
+    def _wait(self, count: int | None = None) -> None:
+        """Waits until so many examples can be taken at once (None: until nothing is under way), while others predict."""
+
+    def _take_in(self, xs: Any, ys: Sequence[Hashable], act: Callable[[np.ndarray, np.ndarray], Made]) -> Made:
+        """What `act` makes of examples that it learns; where anything is raised, nothing has changed."""
+        with self._guard.changing():
+            x, y = self._admitted(xs, ys)
+            self._wait(len(x))
+
+            def take() -> Made:
+                self._make_ready(x)
+                self._known_before = len(self.labels)
+                slots = self._commit(x, y)
+                self._changing = True
+                made = act(x, slots)
+                self.position += len(slots)
+                return made
+
+            return self._attempt(len(x), take)
+
+    def _attempt(self, count: int, act: Callable[[], Made]) -> Made:
+        """Does something that learns from so many examples, all of it or nothing; `_changing` says from when on it does."""
+        with self._guard.reading(), Uninterrupted() as self._guard.signals:
+            before = self._before(count)
+            self._changing = False
+            try:
+                return act()
+            except BaseException as error:
+                self._revert(before, error)
+                raise
+
+    def _before(self, count: int) -> dict[str, Any]:
+        """What it takes to undo a call that learns so many examples."""
+        several = count > self.stride  # over so many, what the state costs does not show
+        state = self._state() if self.small_state or several or self.position == 0 else None
+        return {"known": len(self.labels), "shape": self.shape, "state": state}
+
+    def _revert(self, before: dict[str, Any], error: BaseException) -> None:
+        """Makes everything as it was, or where that cannot be done, says so from now on."""
+        self.labels.forget(before["known"])
+        self.shape = before["shape"]
+        if isinstance(error, BadSetting):  # refused by the learner itself, which has taken back what it changed
+            self._changing = False
+        try:
+            if before["state"] is not None:
+                if self._changing or self.position == 0:
+                    self._load_state(before["state"])
+            elif self._changing:
+                self._recover(error)
+        except BaseException as second:
+            self._give_up(error if isinstance(second, NotImplementedError) else second)
+        self._changing = False
+
+    def _recover(self, error: BaseException) -> None:
+        """Goes back to what it was from what is kept elsewhere; most learners keep nothing elsewhere."""
+        raise NotImplementedError
+
+    def _give_up(self, error: BaseException) -> None:
+        why = f"{type(error).__name__}: {error}".splitlines()[0][:120]
+        self._guard.broken = (
+            f"this learner stopped inside a step ({why}), so that what it knows is not whole; load an earlier save"
+        )
 
     def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         self.shape = x.shape[1:]

@@ -55,13 +55,23 @@ class TrainerBehind(Trainer):
         """Whether steps are under way."""
         return self._steps is not None and not self._steps.done()
 
+    def check(self) -> None:
+        """Raises what went wrong behind, without waiting for what is under way."""
+        if not self.busy:
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits until no steps are under way; raises what went wrong."""
+        if self._steps is not None:
+            self._steps.result()
+
     def predict(self, x: np.ndarray, known: int) -> np.ndarray:
-        self._raise()
+        self.check()
         with _threads(1):
             return super().predict(x, known)
 
     def extend_context(self, examples: Examples) -> np.ndarray:
-        self._raise()
+        self.check()
         with _threads(1):
             return super().extend_context(examples)
 
@@ -86,21 +96,21 @@ class TrainerBehind(Trainer):
 
     def state(self) -> dict[str, Any]:
         """Everything, after the steps under way; they are not taken over before the next chunk is complete."""
-        self._wait()
+        self.wait()
         front = super().state()
         return {"front": {part: front[part] for part in FRONT}, "back": self._back.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self._wait()
+        self.wait()
         self._back.load_state(state["back"])
         super().load_state({**state["back"], "optimiser": {}, "replay_contexts": [], **state["front"]})
 
     def _pass(self, chunk: Examples) -> np.ndarray:
         """The chunk's log-probabilities; what follows is predicted with the parameters that steps so far led to."""
-        self._raise()
+        self.check()
         with _threads(1):
             log_p = super().score(chunk)
-        self._wait()
+        self.wait()
         for ours, theirs in zip(self.model.parameters(), self._back.shown.parameters(), strict=True):
             # an average goes on where it is, and a graph finds parameters only where they were when it was captured
             if self._keeps:
@@ -116,16 +126,6 @@ class TrainerBehind(Trainer):
         with torch.no_grad():
             for ours, theirs in zip(self.model.parameters(), self._back.model.parameters(), strict=True):
                 theirs.copy_(ours)
-
-    def _raise(self) -> None:
-        """Raises what went wrong behind, without waiting for what is under way."""
-        if not self.busy:
-            self._wait()
-
-    def _wait(self) -> None:
-        """Waits until no steps are under way; raises what went wrong."""
-        if self._steps is not None:
-            self._steps.result()
 
     def _thread(self) -> ThreadPoolExecutor:
         if self._worker is None:

@@ -133,6 +133,8 @@ class Inputs:
             return self._scaled(x)
         if first:
             self._replays[reader] = self._statistics()
+        if not len(x):  # all of it is damaged on disk
+            return np.empty((0, self.features), np.float32)
         return self._replays[reader].taken(self._flat(x), chunk=True)
 
     def past(self, x: np.ndarray) -> np.ndarray:

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import shutil
 import tempfile
-from collections.abc import Hashable, Sequence
+import uuid
+import weakref
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput
-from prequential.streams.journal import Journal
+from prequential.files import DirectoryLock, make_directory, refuse_links, storage, sync_directory
+from prequential.streams.journal import Journal, Mark
 from prequential.streams.stream import Chunk, Stream, Watched
+
+
+class Before(NamedTuple):
+    """How a memory was before examples were taken."""
+
+    length: int
+    journal: Journal | None
+    mark: Mark | None
+    source: Watched | None
+    follows: bool
 
 
 class Memory:
@@ -22,107 +40,171 @@ class Memory:
 
     Parameters
     ----------
-    directory
-        Where the journal is kept; by default in a temporary directory that goes with the memory.
+    journal
+        The journal to go on with; by default one is made in a temporary directory, which goes with the memory.
 
     Examples
     --------
     >>> memory = Memory()
-    >>> memory.keep(np.array([[1.0], [2.0]]), ["a", "b"])
+    >>> memory.write(np.array([[1.0], [2.0]]), ["a", "b"])
+    >>> memory.advance(2)
     >>> memory.read(1, 2).y
     ['b']
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, journal: Journal | None = None) -> None:
         self.length = 0  # examples learnt so far
-        self._directory = directory
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self.relearning = False  # whether what is learnt is in the journal already
+        self._scratch: _Scratch | None = None
         self._source: Watched | None = None
         self._follows = False  # whether what comes next is from the source
-        self._journal: Journal | None = None
+        self._journal = journal
+
+    @property
+    def journal(self) -> Journal | None:
+        return self._journal
 
     def follow(self, stream: Stream | None) -> None:
         """Says that the past is the beginning of this stream and what comes next the rest of it; None: no longer.
 
         A memory that already keeps a journal goes on with it.
         """
-        # where a directory was asked for, everything that is learnt is kept there
-        self._follows = stream is not None and self._journal is None and self._directory is None
+        self._follows = stream is not None and self._journal is None
         if self._follows and stream is not None:
             self._source = Watched(stream)
             self._source.present = self.length
 
-    def keep(self, x: np.ndarray, labels: Sequence[Hashable]) -> None:
-        """Takes examples that are learnt now."""
+    def write(self, x: np.ndarray, labels: Sequence[Hashable]) -> None:
+        """Keeps examples that are learnt now, all or none; they can be read when `advance` has counted them."""
+        if self._follows or self.relearning:
+            return
+        if self._journal is None:
+            self._begin_journal()
+        assert self._journal is not None
+        self._journal.append(x, labels)
+
+    def advance(self, count: int) -> None:
+        """Counts examples that were written as learnt."""
+        self.length += count
         if self._follows:
             assert self._source is not None
-            self._source.present += len(labels)
-        else:
-            if self._journal is None:
-                self._begin_journal()
-            assert self._journal is not None
-            self._journal.append(x, labels)
-        self.length += len(labels)
+            self._source.present += count
+
+    def before(self) -> Before:
+        """What `restore` brings back."""
+        mark = None if self._journal is None else self._journal.mark()
+        return Before(self.length, self._journal, mark, self._source, self._follows)
+
+    def restore(self, before: Before) -> None:
+        """Takes back all that came since; never fails."""
+        self.length, self._journal, mark, self._source, self._follows = before
+        if self._source is not None:
+            self._source.present = self.length
+        if self._journal is not None and mark is not None and not self.relearning:
+            self._journal.rollback(mark)
 
     def read(self, start: int, stop: int) -> Chunk:
-        """Examples of the past; asking for later ones is an error."""
-        past = self._source if self._follows else self._journal
-        if past is None:
+        """Examples of the past, without those that are damaged on disk; asking for later ones is an error."""
+        if self._follows:
+            assert self._source is not None
+            return self._source.read(start, stop)
+        if self._journal is None:
             raise self._lost()
-        return past.read(start, stop)
+        if not 0 <= start < stop <= self.length:
+            raise BadInput(f"replay asked for examples {start} to {stop}, but the present is at {self.length}")
+        return self._journal.readable(start, stop)
+
+    @property
+    def reads_fast(self) -> bool:
+        """Whether reading is from a journal, of which several chunks may well be read before the first is used."""
+        return not self._follows and self._journal is not None
 
     def sync(self) -> None:
         if self._journal is not None:
             self._journal.sync()
 
-    def save(self, directory: Path) -> None:
-        """Copies the journal, where there is one, to a directory."""
+    @contextlib.contextmanager
+    def saved_beside(self, path: Path) -> Iterator[dict[str, str]]:
+        """Copies the journal, where there is one, beside a file that is written inside and names the copy.
+
+        Each copy has a folder of its own, and the older ones go when the file is in place: at every moment the file
+        that is there and the copy it names are whole.
+        """
+        place = beside(path)
+        with storage(place):
+            refuse_links(place.parent, place)
+            if self._journal is None and not place.is_dir():
+                yield {}
+                return
+            make_directory(place)
+            with DirectoryLock(place):
+                token = uuid.uuid4().hex
+                try:
+                    if self._journal is not None:
+                        self._journal.copy(place / token)
+                        sync_directory(place)
+                    yield {} if self._journal is None else {"journal": token}
+                except BaseException:
+                    shutil.rmtree(place / token, ignore_errors=True)
+                    raise
+                for old in place.iterdir():
+                    if old.name != token and re.fullmatch("[0-9a-f]{32}", old.name) and not old.is_symlink():
+                        shutil.rmtree(old, ignore_errors=True)
+                for name in ("x.bin", "y.bin", "labels.jsonl", "journal.json"):  # of an earlier version
+                    (place / name).unlink(missing_ok=True)
+            if self._journal is None:
+                (place / ".lock").unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # something of somebody else is in it
+                    place.rmdir()
+
+    def load(self, path: Path, token: object) -> None:
+        """Takes a copy of the journal that was saved beside a file, which names it so."""
+        directory = saved_journal(path, token)
+        self._scratch = _Scratch()
+        Journal(directory).copy(self._scratch.path, scratch=True)
+        self._journal = Journal(self._scratch.path, write=True, scratch=True)
+
+    def copy(self) -> Memory:
+        """A memory of its own with the same past: a stream is shared, a journal copied to a temporary directory."""
+        copied = Memory()
+        copied.length = self.length
+        if self._source is not None:
+            copied._source, copied._follows = Watched(self._source.stream), self._follows
+            copied._source.present = self.length
         if self._journal is not None:
-            self._journal.copy(directory)
-
-    def load(self, directory: Path) -> None:
-        """Takes a copy of a journal that was saved."""
-        if not directory.is_dir():
-            raise BadCheckpoint(f"the examples that were saved with the learner are missing: there is no {directory}")
-        self._journal = Journal(directory).copy(self._place())
-
-    def adopt(self, journal: Journal) -> None:
-        """Goes on with a journal, in its place."""
-        self._source, self._follows, self._journal = None, False, journal
+            copied._scratch = _Scratch()
+            self._journal.copy(copied._scratch.path, scratch=True)
+            copied._journal = Journal(copied._scratch.path, write=True, scratch=True)
+        return copied
 
     def state(self) -> dict[str, int | bool]:
         return {"length": self.length, "journal": self._journal is not None}
 
+    def check_state(self, state: dict[str, int | bool]) -> None:
+        """Refuses a state that needs examples which are not here."""
+        length = int(state["length"])
+        if state["journal"] and self._journal is not None and not self.relearning and length > len(self._journal):
+            raise BadInput(
+                f"the journal {self._journal.directory} holds {len(self._journal)} examples, expected at least {length}"
+            )
+
     def load_state(self, state: dict[str, int | bool]) -> None:
-        if state["journal"]:
-            self.forget(int(state["length"]))
         self.length = int(state["length"])
+        if state["journal"] and self._journal is not None and not self.relearning:
+            self._journal.truncate(self.length)
         if self._source is not None:
             self._source.present = self.length
-
-    def forget(self, length: int) -> None:
-        """Holds the first `length` examples only."""
-        self.length = length
-        if self._journal is not None:
-            self._journal.truncate(length)
-        if self._source is not None:
-            self._source.present = length
 
     def _begin_journal(self) -> None:
         if self.length and self._source is None:
             raise self._lost()
-        self._journal = Journal(self._place())
+        scratch = _Scratch()
+        journal = Journal(scratch.path, write=True, scratch=True)
         if self._source is not None:
             for start in range(0, self.length, 1024):
                 chunk = self._source.read(start, min(start + 1024, self.length))
-                self._journal.append(chunk.x, chunk.y)
-            self._source = None
-
-    def _place(self) -> Path:
-        if self._directory is not None:
-            return self._directory
-        self._temporary = tempfile.TemporaryDirectory(prefix="prequential-")
-        return Path(self._temporary.name)
+                journal.append(chunk.x, chunk.y)
+        self._scratch, self._journal, self._source = scratch, journal, None
 
     def _lost(self) -> BadInput:
         return BadInput(
@@ -131,6 +213,30 @@ class Memory:
         )
 
 
+class _Scratch:
+    """A temporary directory that goes with its owner, in the process that made it and in no other."""
+
+    def __init__(self) -> None:
+        with storage(Path(tempfile.gettempdir())):
+            self.path = Path(tempfile.mkdtemp(prefix="prequential-"))
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+def _remove(path: Path, process: int) -> None:
+    if os.getpid() == process:  # in a forked process the owner is collected too
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def beside(path: str | Path) -> Path:
     """Where the examples of a learner saved to this file are kept."""
     return Path(path).with_name(Path(path).name + ".journal")
+
+
+def saved_journal(path: Path, token: object) -> Path:
+    """The folder of the journal that a file names; in files of earlier versions, which name none, it is the only one."""
+    if token is not None and not (isinstance(token, str) and re.fullmatch("[0-9a-f]{32}", token)):
+        raise BadCheckpoint(f"{path} names {str(token)[:40]!r} as its journal, which is no name of one")
+    place = beside(path) if token is None else beside(path) / str(token)
+    if not place.is_dir():
+        raise BadCheckpoint(f"the examples that were saved with the learner are missing: there is no {place}")
+    return place

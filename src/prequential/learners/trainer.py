@@ -114,6 +114,17 @@ class Trainer:
         self._reader = Reader()
         self._graphs = self._make_graphs() if settings.graphs else None
 
+    @property
+    def busy(self) -> bool:
+        """Whether steps are under way."""
+        return False
+
+    def check(self) -> None:
+        """Raises what went wrong behind the last call, if anything did."""
+
+    def wait(self) -> None:
+        """Waits until no steps are under way."""
+
     def predict(self, x: np.ndarray, known: int) -> np.ndarray:
         """Log-probabilities (n, classes) of n inputs, each as the next one after all that is in the context."""
         if self.shown.training:  # asked first, as telling every module takes time
@@ -165,12 +176,14 @@ class Trainer:
         past: Replay = replay if turn > 1 else (lambda _: lambda: chunk)
         if self.settings.updates == "joint":
             past_chunks = [past(reader)() for reader in range(len(self.readers))]
-            log_p = self._step(dict(enumerate([chunk, *past_chunks])), position)
+            # of a chunk that is damaged on disk, nothing may be left
+            log_p = self._step({i: c for i, c in enumerate([chunk, *past_chunks]) if len(c[1])}, position)
         else:
             with self._reader.turn(past, len(self.readers)) as read:
                 log_p = self._step({0: chunk}, position)
                 for stream, past_chunk in enumerate(read, 1):
-                    self._step({stream: past_chunk()}, position)
+                    if len((examples := past_chunk())[1]):  # of a chunk that is damaged on disk, nothing may be left
+                        self._step({stream: examples}, position)
         for reader, context in enumerate(self.replay_contexts):
             if self.readers.advance(reader, turn, following):
                 context.clear()

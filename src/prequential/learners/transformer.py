@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Hashable, Sequence
+import os
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
-from prequential.checkpoint import CheckpointFolder
-from prequential.errors import BadInput, BadSetting
-from prequential.files import write_atomically
+from prequential.checkpoint import loading, read_checkpoint
+from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.learners.base import OnlineLearner, check_missing
 from prequential.learners.behind import TrainerBehind
 from prequential.learners.device import find_device
 from prequential.learners.gate import check_float32
+from prequential.learners.home import Home, holds_learner
 from prequential.learners.inputs import Inputs
-from prequential.learners.memory import Memory, beside
-from prequential.learners.trainer import Examples, Trainer
+from prequential.learners.memory import Memory, saved_journal
+from prequential.learners.trainer import Examples, Replay, Trainer
 from prequential.memory import check_fits
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
-from prequential.streams.journal import Journal
-from prequential.streams.stream import Stream
+from prequential.streams.journal import Durability, Journal, ranges
+from prequential.streams.stream import Chunk, Stream
 from prequential.trust import stored_arguments
 
 
@@ -47,7 +48,10 @@ class Learner(OnlineLearner):
         What the learner is made of; single settings can be given by name as well.
     home
         A directory in which a live learner keeps its examples and its saves. Without it they are in a temporary
-        one, gone with the learner.
+        one, gone with the learner. One learner at a time has it, until it is gone or `close()` is called.
+    durability
+        When what is learnt in a home is synced to disk, so that it survives a power cut too: after every so many
+        examples, "sync" for every call, or "save" for only when it is saved. Killed processes lose nothing either way.
     device
         Where to compute: auto, cpu, cuda, cuda:1, ...
     missing
@@ -68,6 +72,7 @@ class Learner(OnlineLearner):
         *,
         settings: Settings | None = None,
         home: str | Path | None = None,
+        durability: Durability = 100,
         device: str = "auto",
         missing: bool = False,
         **changes: Any,
@@ -78,19 +83,29 @@ class Learner(OnlineLearner):
         self.device = find_device(device)
         self._check_memory(1)
         self.stride = self.settings.chunk
-        self.home = None if home is None else Path(home)
+        self._home: Home | None = None
         self._inputs: Inputs | None = None  # made when the first example shows what x looks like
         self._trainer: Trainer | None = None
-        self._memory = Memory(None if self.home is None else self.home / "journal")
+        self._memory = Memory()
         self._done = 0  # examples in finished chunks
         self._known = self._known_at_border = len(self.labels)  # labels met so far, and up to the last chunk border
         self._pending_x: list[np.ndarray] = []  # the unfinished chunk, as it came
         self._pending_slots: list[int] = []
-        if self.home is not None:
-            if self.home.exists() and any(self.home.iterdir()):
-                raise BadInput(f"{self.home} is not empty; Learner.open goes on with a learner that lives there")
-            made = {"config": self.config(), "labels": self.labels.state()}
-            write_atomically(self.home / "learner.json", json.dumps(made).encode())
+        self._process = os.getpid()
+        if home is not None:
+            self._home = Home(Path(home), durability)
+            self._memory = Memory(self._home.begin({"config": self.config(), "labels": self.labels.state()}))
+
+    @property
+    def home(self) -> Path | None:
+        """The directory it lives in, if it has one."""
+        return None if self._home is None else self._home.directory
+
+    @property
+    def notes(self) -> list[str]:
+        """What was found damaged or missing in its home or among its examples, and what was done about it."""
+        journal = self._memory.journal
+        return [*([] if self._home is None else self._home.notes), *([] if journal is None else journal.notes)]
 
     @property
     def model(self) -> Transformer | None:
@@ -120,7 +135,8 @@ class Learner(OnlineLearner):
 
     def replay_from(self, stream: Stream | None) -> None:
         """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
-        self._memory.follow(stream)
+        with self._guard.changing(), self._guard.reading(whole=False):
+            self._memory.follow(stream)
 
     # Predicting and learning.
 
@@ -137,21 +153,45 @@ class Learner(OnlineLearner):
 
     def flush(self) -> None:
         """Takes the steps of the unfinished chunk now. The next chunk is the rest of it."""
-        if self._pending_slots:
-            self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
-            if self.home is not None:  # the journal knows the examples, but not that the chunk was cut short here
+        with self._guard.changing():
+            if not self._pending_slots:
+                return
+            self._wait()
+            self._attempt(1, self._cut_short)
+            if self._home is not None:  # the journal knows the examples, but not that the chunk was cut short here
                 self.save()
+
+    def _cut_short(self) -> None:
+        self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
+
+    def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
+        if self.settings.behind and os.getpid() != self._process:
+            raise BadInput("this process was forked: a learner whose steps run behind can predict in it, but not learn")
+        slots = super()._commit(x, ys)
+        self._memory.write(x, [self.labels[slot] for slot in slots])
+        return slots
+
+    def _wait(self, count: int | None = None) -> None:
+        room = self.settings.chunk - (self._done + len(self._pending_slots)) % self.settings.chunk
+        # a whole chunk is predicted while the steps before it are taken; for a few examples that is not worth a wait
+        if self._trainer is not None and (count is None or (count >= room and count < self.settings.chunk)):
+            self._trainer.wait()
 
     def _take(self, x: np.ndarray, slots: np.ndarray, report: bool) -> np.ndarray:
         """Takes examples, chunk by chunk; their log-probabilities where a report is asked for."""
+        assert self._trainer is not None
+        self._changing = False  # until something is changed, nothing has to be undone but what the call began with
+        self._trainer.check()
         reported = []
         start = 0
         while start < len(slots):
             room = self.settings.chunk - (self._done + len(self._pending_slots)) % self.settings.chunk
             part = slice(start, start + room)
             start += room
-            self._memory.keep(x[part], [self.labels[slot] for slot in slots[part]])
+            self._memory.advance(len(slots[part]))
             reported.append(self._take_part(x[part], slots[part], len(slots[part]) == room, report))
+            if start < len(slots):
+                self._guard.signals.deliver()
         return np.concatenate(reported) if report else np.empty(0)
 
     def _take_part(self, x: np.ndarray, slots: np.ndarray, completes: bool, report: bool) -> np.ndarray:
@@ -161,19 +201,23 @@ class Learner(OnlineLearner):
         if completes and not self._pending_slots:
             return self._turn(x, slots)
         log_p = np.empty(0)
+        past = self._past_chunks(slots) if completes else None
+        self._changing = True
         if report or not completes:
             log_p = self._trainer.extend_context((self._inputs.extend(x), slots, self._met(slots)))
         self._known = max(self._known, int(slots.max()) + 1)
         self._pending_x.append(x.copy())  # it is kept beyond this call, and the array is the user's
         self._pending_slots += slots.tolist()
         if completes:
-            self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
+            self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots), past)
         return log_p
 
-    def _turn(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def _turn(self, x: np.ndarray, slots: np.ndarray, past: list[Chunk] | None = None) -> np.ndarray:
         """One turn on a whole chunk; its log-probabilities from before the steps."""
         assert self._inputs is not None
         assert self._trainer is not None
+        past = self._past_chunks(slots) if past is None else past
+        self._changing = True
         self._known = self._known_at_border
         chunk = (self._inputs.finish_chunk(x), slots, self._met(slots))
         self._known = self._known_at_border = max(self._known, int(slots.max()) + 1)
@@ -183,18 +227,32 @@ class Learner(OnlineLearner):
         if self.settings.freeze_at is not None and self._done > self.settings.freeze_at:
             return self._trainer.score(chunk)
         following = self._done // self.settings.chunk + 1
-        return self._trainer.turn(chunk, self._past_chunk, position=position, following=following)
+        replay: Replay = self._past_chunk if not past else lambda reader: self._past_chunk(reader, past[reader])
+        return self._trainer.turn(chunk, replay, position=position, following=following)
 
-    def _past_chunk(self, reader: int) -> Callable[[], Examples]:
+    def _past_chunks(self, slots: np.ndarray) -> list[Chunk]:
+        """The chunks that the replay streams of the next turn read, where they are read before it changes anything."""
+        assert self._trainer is not None
+        done = self._done + len(self._pending_slots) + len(slots)
+        frozen = self.settings.freeze_at is not None and done > self.settings.freeze_at
+        if not self._memory.reads_fast or self._done < self.settings.chunk or frozen or self._trainer.busy:
+            return []  # streams that are slow are read beside the steps, and while steps are under way, after them
+        return [self._read_past(reader) for reader in range(len(self._trainer.readers))]
+
+    def _read_past(self, reader: int) -> Chunk:
+        assert self._trainer is not None
+        start = (self._trainer.readers.chunk[reader] - 1) * self.settings.chunk
+        return self._memory.read(start, start + self.settings.chunk)
+
+    def _past_chunk(self, reader: int, chunk: Chunk | None = None) -> Callable[[], Examples]:
         """Reads the chunk at which a replay stream stands; calling the result makes it what it was when it was new."""
         inputs, known = self._inputs, self._known
         assert inputs is not None
         assert self._trainer is not None
-        number = self._trainer.readers.chunk[reader]
-        start = (number - 1) * self.settings.chunk
-        chunk = self._memory.read(start, start + self.settings.chunk)
-        slots = np.asarray(self.labels.assign(chunk.y))
-        return lambda: (inputs.replayed(reader, chunk.x, first=number == 1), slots, np.full(len(slots), known))
+        first = self._trainer.readers.chunk[reader] == 1
+        x, y = (read := chunk or self._read_past(reader)).x, read.y
+        slots = np.asarray(self.labels.assign(y), np.int64)
+        return lambda: (inputs.replayed(reader, x, first=first), slots, np.full(len(slots), known))
 
     def _met(self, slots: np.ndarray) -> np.ndarray:
         """How many labels had been met before each of these examples, which come next."""
@@ -248,57 +306,157 @@ class Learner(OnlineLearner):
 
         Without a path it is saved in its home, where `Learner.open` finds it.
         """
-        if path is None:
-            if self.home is None:
-                raise BadInput("save needs a path: this learner was made without a home")
-            self._memory.sync()
-            CheckpointFolder(self.home / "saves").write(self.position, self.state())
+        if path is not None:
+            super().save(path)
             return
-        self._memory.save(beside(path))
-        super().save(path)
+        if self._home is None:
+            raise BadInput("save needs a path: this learner was made without a home")
+        with self._alone():
+            journal = self._memory.journal
+            assert journal is not None
+            self._memory.sync()
+            self._home.save(self.position, self._whole_state(), journal.generation)
+
+    @contextmanager
+    def _beside(self, path: Path) -> Iterator[dict[str, Any]]:
+        with self._memory.saved_beside(path) as named:
+            yield named
 
     @classmethod
-    def load(cls, path: str | Path, *, home: str | Path | None = None, device: str = "auto") -> Self:
-        """The learner that was saved to this file."""
-        return cls._loaded(path, home=home, device=device)
+    def load(
+        cls, path: str | Path, *, home: str | Path | None = None, durability: Durability = 100, device: str = "auto"
+    ) -> Self:
+        """The learner that was saved to this file; in a home it begins with a save of its own."""
+        if home is None:
+            return cls._loaded(path, device=device)
+        saved = read_checkpoint(Path(path))
+        with loading(Path(path)):
+            needs = bool(saved["state"]["learner"]["memory"]["journal"])
+        source = Journal(saved_journal(Path(path), saved.get("journal"))) if needs else None
+        learner = cls._loaded(path, device=device)
+        place = Home(Path(home), durability)
+        journal = place.begin({"config": learner.config(), "labels": learner.labels.state()}, copied=source)
+        learner._home, learner._memory = place, Memory(journal)
+        with loading(Path(path)):
+            learner.load_state(saved["state"])
+        learner.save()
+        return learner
 
-    def _load_beside(self, path: Path, state: dict[str, Any]) -> None:
-        if state["learner"]["memory"]["journal"]:
-            self._memory.load(beside(path))
+    def _load_beside(self, path: Path, saved: dict[str, Any]) -> None:
+        if saved["state"]["learner"]["memory"]["journal"]:
+            self._memory.load(path, saved.get("journal"))
+
+    def _unsaved(self) -> dict[str, Any]:
+        return {"device": str(self.device)}
+
+    def _take_copy(self, other: Self) -> None:
+        self._memory = other._memory.copy()
+        super()._take_copy(other)
 
     @classmethod
-    def open(cls, home: str | Path, *, device: str = "auto") -> Self:
+    def open(cls, home: str | Path, *, durability: Durability | None = None, device: str = "auto") -> Self:
         """The learner that lives in this directory, as it was after the last example it was given.
 
-        It goes on from its newest save and learns again, from the journal, what came after that.
+        It goes on from its newest save and learns again, from the journal, what came after that. Where something in
+        the home is damaged or missing, it goes on with everything else; each such thing is said in a `DamageWarning`
+        and in `notes`.
         """
-        home = Path(home)
-        if not (home / "learner.json").is_file():
-            raise BadInput(f"{home} holds no learner; Learner(..., home=...) makes one there")
-        made = json.loads((home / "learner.json").read_text())
-        learner = cls(**stored_arguments(cls, made.get("config"), home / "learner.json"), device=device)
-        learner.home = home
-        learner.labels.load_state(made["labels"])
-        learner._known = learner._known_at_border = len(learner.labels)
-        journal = Journal(home / "journal")
-
-        def ahead(state: dict[str, Any]) -> str | None:
-            position = state["position"]
-            return (
-                f"it was saved at {position} examples, but the journal holds {len(journal)}"
-                if position > len(journal)
-                else None
-            )
-
-        state, _ = CheckpointFolder(home / "saves").newest(ahead)
-        if state is not None:
-            learner.load_state(state)
-        learner.replay_from(journal)
-        for start in range(learner.position, len(journal), learner.stride):
-            chunk = journal.read(start, start + learner.stride)
-            learner.learn_many(chunk.x, chunk.y)
-        learner._memory.adopt(journal)
+        directory = Path(home)
+        if not directory.is_dir() or not holds_learner(directory):
+            raise BadInput(f"{directory} holds no learner; Learner(..., home=...) makes one there")
+        place = Home(directory, durability)
+        try:
+            journal = place.open()
+            learner = cls._from_save(place, journal, device)
+            learner._catch_up(journal)
+        except BaseException:
+            place.close()
+            raise
         return learner
+
+    @classmethod
+    def _from_save(cls, place: Home, journal: Journal, device: str) -> Self:
+        """The learner of a home, as it was at its newest save that can be used; else a new one."""
+        found: list[Learner] = []
+
+        def make() -> Learner:
+            path = place.directory / "learner.json"
+            with loading(Path(path)):
+                learner = cls(**stored_arguments(cls, place.made.get("config"), path), device=device)
+                learner.labels.load_state(place.made["labels"])
+            learner._known = learner._known_at_border = len(learner.labels)
+            learner._home, learner._memory = place, Memory(journal)
+            learner._memory.relearning = True
+            return learner
+
+        def refuse(state: dict[str, Any]) -> str | None:
+            learner = make()
+            try:
+                learner.load_state(state)
+            except (BadCheckpoint, BadInput, BadSetting) as error:
+                return str(error)
+            found.append(learner)
+            return None
+
+        state, refused = place.newest(journal, refuse)
+        if state is None and (journal.missing_log or (refused and not len(journal))):
+            why = refused[0] if refused else f"{journal.directory / 'log.bin'} is missing, and there is no save"
+            raise BadCheckpoint(f"{why}; nothing is left to go on from")
+        for sentence in refused:
+            place.note(f"{sentence}; {'an earlier save is used' if found else 'everything is learnt again'}")
+        return cast(Self, found[0] if found else make())
+
+    def _catch_up(self, journal: Journal) -> None:
+        """Learns what came after the save; where examples are lost, the journal and the learner are made to agree."""
+        assert self._home is not None
+        missing = self.position - len(journal)
+        if missing > 0:  # what was learnt from them is in the save
+            assert self.shape is not None
+            image_bytes = self._inputs is not None and self._inputs.image_bytes
+            like = np.zeros((1, *self.shape), np.uint8 if image_bytes else np.float64)
+            lost = ranges(range(len(journal), self.position))
+            journal.append_gap(missing, like)
+            self._home.note(f"{lost} missing in {journal.directory}: they stay learnt, but are not replayed any more")
+        else:
+            lost_positions = journal.compact(self.position)
+            if lost_positions:
+                self._home.note(f"{ranges(lost_positions)} lost in {journal.directory}; those after moved up")
+        for start in range(self.position, len(journal), self.stride):
+            chunk = journal.read(start, start + self.stride)
+            self.learn_many(chunk.x, chunk.y)
+        self._memory.relearning = False
+
+    def _before(self, count: int) -> dict[str, Any]:
+        return {**super()._before(count), "memory": self._memory.before()}
+
+    def _revert(self, before: dict[str, Any], error: BaseException) -> None:
+        self._memory.restore(before["memory"])
+        super()._revert(before, error)
+
+    def _recover(self, error: BaseException) -> None:
+        """Goes back to the newest save, and learns again what came after it."""
+        journal = self._memory.journal
+        if self._home is None or journal is None or self._memory.relearning:
+            raise NotImplementedError
+        again = self._from_save(self._home, journal, str(self.device))
+        again._catch_up(journal)
+        self.labels, self._inputs, self._trainer = again.labels, again._inputs, again._trainer
+        self._memory, self._done = again._memory, again._done
+        self._known, self._known_at_border = again._known, again._known_at_border
+        self._pending_x, self._pending_slots = again._pending_x, again._pending_slots
+
+    def close(self) -> None:
+        """Lets another learner have its home. What it knows stays: it can predict, but not learn."""
+        with self._alone():
+            if self._home is not None:
+                self._memory.sync()
+                if self._memory.journal is not None:
+                    self._memory.journal.close()
+                self._home.close()
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        super()._check_state(state)
+        self._memory.check_state(state["learner"]["memory"])
 
     def _state(self) -> dict[str, Any]:
         pending = np.concatenate(self._pending_x) if self._pending_x else None

@@ -106,8 +106,9 @@ class BlockLearner(OnlineLearner):
 
     def flush(self) -> None:
         """Learns from the unfinished block now. The next block is the rest of it."""
-        if self._pending_slots:
-            self._finish()
+        with self._guard.changing():
+            if self._pending_slots:
+                self._attempt(1, self._finish)
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
         if self.inputs is None:
@@ -138,6 +139,7 @@ class BlockLearner(OnlineLearner):
 
     def _finish(self) -> None:
         assert self.inputs is not None
+        self._changing = True
         x = np.concatenate(self._pending_x)
         self.inputs.finish_chunk(x)
         self._turn(x, np.asarray(self._pending_slots, dtype=np.int64))
@@ -147,11 +149,6 @@ class BlockLearner(OnlineLearner):
     def _prepare(self, x: np.ndarray) -> None:
         if self.inputs is None:
             self._begin(x.shape[1:], x.dtype)
-
-    def _undo(self, known: int, shape: tuple[int, ...] | None) -> None:
-        if self.position == 0:
-            self.inputs = None
-        super()._undo(known, shape)
 
     def _begin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Inputs:
         inputs = Inputs(self._inputs_like, shape, dtype)

@@ -112,11 +112,6 @@ class Kalman(OnlineLearner):
         if self.filter is None:
             self._begin(int(np.prod(x.shape[1:])))
 
-    def _undo(self, known: int, shape: tuple[int, ...] | None) -> None:
-        if self.position == 0:
-            self.filter = self.normaliser = None
-        super()._undo(known, shape)
-
     def _begin(self, features: int) -> KalmanFilter:
         """The parts whose size depends on the number of features."""
         c = self._config

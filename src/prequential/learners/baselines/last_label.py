@@ -34,6 +34,7 @@ class LastLabel(OnlineLearner):
     """
 
     stride = 1024
+    small_state = True
 
     def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False, seed: int = 0) -> None:
         super().__init__(classes, missing=missing)

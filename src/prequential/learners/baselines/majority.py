@@ -40,6 +40,7 @@ class Majority(OnlineLearner):
     """
 
     stride = 1024
+    small_state = True
 
     def __init__(
         self,

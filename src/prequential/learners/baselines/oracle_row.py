@@ -37,6 +37,7 @@ class OracleRow(OnlineLearner):
     """
 
     stride = 1024
+    small_state = True
 
     def __init__(
         self, classes: int | Sequence[Hashable], *, window: int = 1, missing: bool = False, seed: int = 0
@@ -46,11 +47,8 @@ class OracleRow(OnlineLearner):
         self.window, self.seed = window, seed
         self.counts = Oracle([window])
 
-    def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
-        x, y = self._admitted(xs, ys)
-        with self._taking(x, y) as slots:
-            correct = self.counts.observe(slots)[:, 0]
-        self.position += len(slots)
+    def _charged(self, x: np.ndarray, slots: np.ndarray) -> Charges:
+        correct = self.counts.observe(slots)[:, 0]
         return Charges(np.full(len(slots), np.inf), np.where(correct, slots, -1), correct, correct.astype(float))
 
     def config(self) -> dict[str, Any]:

@@ -7,10 +7,11 @@ costs as much time as all the learning so far did (the predictions are not repea
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class Rebuilt(Remembering):
     A subclass makes the model in `_make`, predicts with it in `_proba` and teaches it in `_teach`, always `stride` examples
     at a time: the ones that do not fill a batch wait.
     """
+
+    small_state = True
 
     def __init__(
         self,
@@ -131,7 +134,9 @@ class Rebuilt(Remembering):
             raise BadInput(f"example {self.position}: model {self.path!r} cannot take it: {why}") from error
 
     def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
+        self._changing = False  # where the past cannot be read, the model is made again later
         self._ready()
+        self._changing = True
         self._take(x, slots)
 
     def _smoothed(self, p: np.ndarray) -> np.ndarray:
@@ -159,3 +164,10 @@ class Rebuilt(Remembering):
     def _load_state(self, state: dict[str, Any]) -> None:
         self._begin()
         self._behind = self.position
+
+    def _take_copy(self, other: Self) -> None:
+        super()._take_copy(other)
+        # what other libraries cannot save, they can copy
+        own = ("_guard", "memory", "labels")
+        for name, value in copy.deepcopy({k: v for k, v in vars(other).items() if k not in own}).items():
+            setattr(self, name, value)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from prequential.learners.base import OnlineLearner
-from prequential.learners.memory import Memory, beside
+from prequential.learners.memory import Memory
 from prequential.streams.stream import Stream
 
 
@@ -28,30 +29,44 @@ class Remembering(OnlineLearner):
 
     def replay_from(self, stream: Stream | None) -> None:
         """Reads its past from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
-        self.memory.follow(stream)
+        with self._guard.changing(), self._guard.reading(whole=False):
+            self.memory.follow(stream)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the learner to one file, atomically; examples it keeps itself are copied beside it."""
-        self.memory.save(beside(path))
-        super().save(path)
+    @contextmanager
+    def _beside(self, path: Path) -> Iterator[dict[str, Any]]:
+        with self.memory.saved_beside(path) as named:
+            yield named
 
-    def _load_beside(self, path: Path, state: dict[str, Any]) -> None:
-        if state["memory"]["journal"]:
-            self.memory.load(beside(path))
+    def _load_beside(self, path: Path, saved: dict[str, Any]) -> None:
+        if saved["state"]["memory"]["journal"]:
+            self.memory.load(path, saved.get("journal"))
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "memory": self.memory.state()}
+    def _whole_state(self) -> dict[str, Any]:
+        return {**super()._whole_state(), "memory": self.memory.state()}
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        super()._check_state(state)
+        self.memory.check_state(state["memory"])
 
     def load_state(self, state: dict[str, Any]) -> None:
-        super().load_state(state)
-        self.memory.load_state(state["memory"])
+        with self._guard.changing():
+            super().load_state(state)
+            self.memory.load_state(state["memory"])
+
+    def _take_copy(self, other: Self) -> None:
+        self.memory = other.memory.copy()
+        super()._take_copy(other)
 
     def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
+        slots = super()._commit(x, ys)
         if self.remembers:
-            self.memory.keep(x, ys)  # first: where it cannot, nothing has changed yet
-        return super()._commit(x, ys)
+            self.memory.write(x, [self.labels[slot] for slot in slots])
+            self.memory.advance(len(slots))
+        return slots
 
-    def _undo(self, known: int, shape: tuple[int, ...] | None) -> None:
-        if self.remembers:
-            self.memory.forget(self.position)
-        super()._undo(known, shape)
+    def _before(self, count: int) -> dict[str, Any]:
+        return {**super()._before(count), "memory": self.memory.before()}
+
+    def _revert(self, before: dict[str, Any], error: BaseException) -> None:
+        self.memory.restore(before["memory"])
+        super()._revert(before, error)

@@ -26,5 +26,6 @@ class Replaying(Remembering, BlockLearner):
         for reader, block in enumerate(self.readers.chunk):
             start = (block - 1) * self.stride
             past = self.memory.read(start, min(start + self.stride, end))
-            yield self._past(past.x), torch.tensor(self.labels.assign(past.y), device=self.device)
+            if len(past):  # all of them may be damaged on disk
+                yield self._past(past.x), torch.tensor(self.labels.assign(past.y), device=self.device)
             self.readers.advance(reader, self.done // self.stride + 1, end // self.stride + 1)

@@ -1,0 +1,178 @@
+"""The directory in which a live learner keeps its examples and its saves: who writes there, and what is in it."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+from prequential.checkpoint import CheckpointFolder, Refuse
+from prequential.errors import BadCheckpoint, BadInput, DamageWarning
+from prequential.files import KeptLock, is_temporary, make_directory, refuse_links, remove_temporaries, storage
+from prequential.sealed import read_sealed, write_sealed
+from prequential.streams.journal import Durability, Journal, check_durability
+
+FORMAT = "prequential-home-2"
+
+
+class Home:
+    """A directory with `learner.json` (what the learner is made with), `journal/` and `saves/`.
+
+    One writer at a time has it. Its id stands in every one of its files, so that a file of another learner is noticed.
+
+    Parameters
+    ----------
+    directory
+        Where it is.
+    durability
+        After how many examples the journal is synced.
+    """
+
+    def __init__(self, directory: Path, durability: Durability | None = None) -> None:
+        self.directory = directory
+        self.identity = ""
+        self.notes: list[str] = []  # what is damaged or was repaired, a sentence each
+        self._given = None if durability is None else check_durability(durability)
+        self.made: dict[str, Any] = {}  # what the learner is made with
+        with storage(directory):
+            make_directory(directory)
+            self._lock = KeptLock(directory)
+        weakref.finalize(self, self._lock.free)
+
+    @property
+    def durability(self) -> Durability:
+        kept: Durability = self.made.get("durability", 100)
+        return kept if self._given is None else self._given
+
+    def begin(self, made: dict[str, Any], *, copied: Journal | None = None) -> Journal:
+        """Makes a new home for a learner that is made so, perhaps with the examples of another journal; its journal."""
+        left = [path for path in self.directory.iterdir() if path.name != ".lock" and not is_temporary(path)]
+        if left:
+            raise BadInput(f"{self.directory} is not empty; Learner.open goes on with a learner that lives there")
+        with storage(self.directory):
+            remove_temporaries(self.directory)
+            self.identity = uuid.uuid4().hex
+            self.made = {**made, "durability": self.durability}
+            if copied is not None:
+                copied.copy(self.directory / "journal", identity=self.identity)
+            journal = self._journal()
+            journal.claim(self.identity)
+            self._write()
+        return journal
+
+    def open(self) -> Journal:
+        """Opens what is there, and finds out what can be used; the journal."""
+        with storage(self.directory):
+            names = ("learner.json", "journal", "saves", "journal/journal.json", "journal/log.bin", "journal/index.bin")
+            refuse_links(self.directory, *(self.directory / name for name in names))
+            remove_temporaries(self.directory)
+            remove_temporaries(self.directory / "saves")
+            write = self._read()
+            journal = self._journal()
+            if not self.identity:
+                self.identity, write = journal.identity or uuid.uuid4().hex, True
+            if journal.identity is None:
+                if self.made.get("format") == FORMAT:
+                    self.note(f"{journal.directory} is missing or empty")
+                    journal.missing_log = True
+                journal.claim(self.identity)
+            if write or self.made.get("durability") != self.durability:
+                self.made = {**self.made, "durability": self.durability}
+                self._write()
+        return journal
+
+    def save(self, position: int, state: dict[str, Any], generation: int) -> None:
+        """Writes a save; it says which home it belongs to and what the learner is made with."""
+        with storage(self.directory):
+            self._lock.ensure()
+            refuse_links(self.directory, self.directory / "saves")
+            home = {"id": self.identity, "generation": generation, "made": self.made}
+            self._saves.write(position, {**state, "home": home})
+
+    def newest(self, journal: Journal, refuse: Refuse) -> tuple[dict[str, Any] | None, list[str]]:
+        """The newest save that belongs here and that `refuse` says nothing against; why others are not used."""
+
+        def foreign(state: dict[str, Any]) -> str | None:
+            home = state.get("home") or {}
+            if home.get("id", self.identity) != self.identity:
+                return f"it is a save of another learner, whose id is {str(home['id'])[:40]}"
+            position = state.get("position")
+            if not isinstance(position, int) or position < 0:
+                return "it says nothing of a position"
+            if not journal.holds(int(home.get("generation", 0)), position):
+                return f"the journal was cut back or closed up before example {position}"
+            return refuse(state)
+
+        state, refused = self._saves.newest(foreign)
+        return state, [_short(sentence) for sentence in refused]
+
+    def note(self, sentence: str) -> None:
+        """Says something about damage: as a warning, and in `notes`."""
+        self.notes.append(sentence)
+        warnings.warn(sentence, DamageWarning, stacklevel=4)
+
+    def close(self) -> None:
+        self._lock.free()
+
+    @property
+    def _saves(self) -> CheckpointFolder:
+        return CheckpointFolder(self.directory / "saves")
+
+    def _journal(self) -> Journal:
+        place = self.directory / "journal"
+        return Journal(place, write=True, durability=self.durability, identity=self.identity or None, lock=self._lock)
+
+    def _write(self) -> None:
+        content = {key: value for key, value in self.made.items() if key not in ("format", "id")}
+        self.made = {"format": FORMAT, "id": self.identity, **content}
+        write_sealed(self.directory / "learner.json", self.made)
+
+    def _read(self) -> bool:
+        """Finds out what the learner is made with; whether that has to be written again."""
+        path = self.directory / "learner.json"
+        try:
+            made = read_sealed(path)
+            _check_made(made, path)
+        except BadCheckpoint as error:
+            state, _ = self._saves.newest(lambda state: _why_not(state, path))
+            if state is None:
+                raise BadCheckpoint(f"{error}, and no save says what the learner is made with") from None
+            made = state["home"]["made"]
+            self.note(f"{error}; it was made again from a save")
+            self.made, self.identity = made, str(made["id"])
+            return True
+        self.made, self.identity = made, str(made.get("id", ""))
+        return made.get("format") != FORMAT
+
+
+def holds_learner(directory: Path) -> bool:
+    """Whether a directory looks like a home."""
+    return any((directory / name).exists() for name in ("learner.json", "saves", "journal"))
+
+
+def _check_made(made: Any, path: Path) -> None:
+    good = isinstance(made, dict) and isinstance(made.get("config"), dict) and isinstance(made.get("labels"), dict)
+    if good and "format" in made and made["format"] != FORMAT:
+        raise BadInput(f"{path} has format {str(made['format'])[:40]!r}, expected {FORMAT!r}")
+    if good and "format" in made:
+        good = isinstance(made.get("id"), str) and bool(made["id"])
+        try:
+            check_durability(made["durability"])
+        except (KeyError, BadInput):
+            good = False
+    if not good:
+        raise BadCheckpoint(f"{path} is damaged: it does not say what a learner is made with")
+
+
+def _why_not(state: dict[str, Any], path: Path) -> str | None:
+    try:
+        _check_made(state["home"]["made"], path)
+        return None if state["home"]["made"]["id"] == state["home"]["id"] else "its ids differ"
+    except (KeyError, TypeError, BadCheckpoint, BadInput):
+        return "it does not say what the learner is made with"
+
+
+def _short(sentence: str) -> str:
+    return sentence if len(sentence) <= 280 else sentence[:279] + "…"
