@@ -195,7 +195,9 @@ def test_options_that_are_not_known_are_answered_with_all_that_are(files):
         open_stream(f"{files / 't.csv'}(foo=1)")
     with pytest.raises(BadSetting, match=r"t.csv: kinds is 'a', expected pairs such as \{name: value\} or none$"):
         open_stream(f"{files / 't.csv'}(kinds=a)")
-    with pytest.raises(BadSetting, match=r"t.arrow does not take foo; it takes label, .*, on_bad_row, split, max_bytes$"):
+    with pytest.raises(
+        BadSetting, match=r"t.arrow does not take foo; it takes label, .*, on_bad_row, split, max_bytes$"
+    ):
         open_stream(f"{files / 't.arrow'}(foo=1)")
     with pytest.raises(BadSetting, match=r"t.parquet is no CSV, so it does not take delimiter, header"):
         open_stream(f"{files / 't.parquet'}(delimiter=';')")
