@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from prequential.drawing.report.connections import BoundedHandler, BoundedServer
 from prequential.drawing.report.data import page_data
 from prequential.drawing.report.page import make_page, to_json
 from prequential.drawing.report.reading import RunReader, find_runs
@@ -63,7 +63,7 @@ class Watch:
         self._data = {**data, "version": hashlib.sha256(to_json(data).encode()).hexdigest()[:16]}
 
 
-class Server(ThreadingHTTPServer):
+class Server(BoundedServer):
     """Answers with the page and with newer data, and with nothing else.
 
     Parameters
@@ -74,8 +74,6 @@ class Server(ThreadingHTTPServer):
         The port to listen on; 0 takes a free one.
     """
 
-    daemon_threads = True
-
     def __init__(self, watch: Watch, port: int) -> None:
         self.watch = watch
         super().__init__((HOST, port), _Handler)
@@ -85,11 +83,11 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(BoundedHandler):
     server: Server
     server_version, sys_version = "prequential", ""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         url = urlsplit(self.path)
         # a page from elsewhere that calls itself by another name for this machine learns nothing
         if self.headers.get("Host", "") not in (
@@ -113,10 +111,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Connection", "close")
         if code != 204:
             self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.finish_answer(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Says nothing: the terminal is for the address."""
