@@ -352,6 +352,7 @@ class FinishedRun(Place):
 
     def use(self, folder: Path) -> dict[str, Any]:
         small_parts()
+        works.without_pictures()
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             said = run_command(["show", str(folder / "run")])

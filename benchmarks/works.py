@@ -412,9 +412,10 @@ def import_like(told: list[dict[str, Any]]) -> None:
 
 def without_pictures() -> None:
     """Leaves out pictures in this process: they take most of the time of a small run."""
-    from prequential.running import compare, run
+    from prequential.running import compare, run, show
 
     patches: list[tuple[Any, str]] = [(run, "draw_run"), (compare, "_draw")]
+    patches += [(show, name) for name in ("draw_run", "draw_calibration", "draw_tasks")]
     with contextlib.suppress(ImportError):  # sweeps are an extra
         from prequential.running import sweep_tables
 
