@@ -117,7 +117,7 @@ class Study:
         work.go(lambda told: None)
         result = work.result()
         for name in self.whole:
-            if result[name] != self.whole[name]:
+            if result[name] != self.whole[name] and not _set_aside(name, self.whole[name], result[name]):
                 raise Broken(f"{name} is {str(result[name])[:200]} in the end, expected {str(self.whole[name])[:200]}")
 
     def _check_home(self, work: LiveWork, marks: list[dict[str, Any]]) -> None:
@@ -160,6 +160,11 @@ class Study:
 
 class Broken(Exception):
     """A promise that was not kept."""
+
+
+def _set_aside(name: str, was: Any, now: Any) -> bool:
+    """Whether the only difference is that a journal has kept what it could not read, whose end was lost, in a file beside."""
+    return name == "files" and [path for path in now if "/journal/damaged-" not in path] == was
 
 
 def _close(learner: Learner) -> None:

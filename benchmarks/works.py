@@ -11,6 +11,7 @@ import csv
 import hashlib
 import importlib
 import json
+import re
 import struct
 import sys
 from collections.abc import Callable
@@ -67,10 +68,12 @@ def _feed(value: Any, found: Any) -> None:
 
 
 def listing(folder: Path) -> list[str]:
-    """The files below a folder, locks left out: what came and went must have left nothing behind."""
-    return sorted(
-        str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir() and ".lock" not in path.name
-    )
+    """The files below a folder, locks left out: what came and went must have left nothing behind.
+
+    Of names that are drawn at random, as those of saved journals are, only that there is one is looked at.
+    """
+    found = (path for path in folder.rglob("*") if not path.is_dir() and ".lock" not in path.name)
+    return sorted(re.sub("[0-9a-f]{32}", "ID", str(path.relative_to(folder))) for path in found)
 
 
 class Work:

@@ -1,10 +1,14 @@
-"""The simulated power cut, by itself: it loses what was not synced, keeps what was, and sees every way of writing."""
+"""Simulated power cuts: by themselves they lose what was not synced and keep what was; learners and runs keep what they
+promise. The last part is a short version of benchmarks/power.py.
+"""
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,3 +159,41 @@ def test_every_way_of_writing_is_seen(disk_module, tmp_path):
     assert "picture.png" not in named
     disk.cut(disk.moments()[-1], "names", 0, tmp_path / "cut")
     assert (tmp_path / "cut" / "text").read_bytes() in (b"", bytes(14))
+
+
+# a journal that believes in the cache of the system
+BROKEN = """
+import sys
+sys.path.insert(0, {folder!r})
+import power
+from prequential.streams.journal import Journal
+
+Journal.sync = lambda self: None
+power.main(sys.argv[1:])
+"""
+
+
+def cut(out: Path, *arguments: str, code: str | None = None) -> dict[str, Any]:
+    """What came of some cuts, in a process of their own: it takes over how Python writes files."""
+    program = [str(BENCHMARKS / "power.py")] if code is None else ["-c", code]
+    command = [sys.executable, *program, "--out", str(out), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (out / "power.json").is_file(), done.stdout + done.stderr
+    found: dict[str, Any] = json.loads((out / "power.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("study", "count"), [("home save", 18), ("home sync", 18), ("home 4", 18), ("save", 12), ("run", 8)]
+)
+def test_promises_are_kept(tmp_path: Path, study: str, count: int) -> None:
+    found = cut(tmp_path, "--study", study, "--count", str(count), "--seed", "1")["studies"][study]
+    assert found["found"] == []
+    assert found["written"] == []  # everything durable was written so that it was seen
+    assert found["cuts"] == count
+
+
+def test_a_journal_that_is_never_synced_is_found_out(tmp_path: Path) -> None:
+    code = BROKEN.format(folder=str(BENCHMARKS))
+    found = cut(tmp_path, "--study", "home sync", "--count", "18", "--seed", "1", code=code)
+    assert found["total"]["broken"] > 0
