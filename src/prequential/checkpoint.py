@@ -287,7 +287,7 @@ class CheckpointFolder:
         refuse_links(self.directory.parent, self.directory)
         write_checkpoint(self.directory / f"{position:012d}.safetensors", state)
         remove_temporaries(self.directory)
-        for old in self._paths()[: -self.keep]:
+        for old in self.paths()[: -self.keep]:
             old.unlink()
 
     def newest(self, refuse: Refuse | None = None) -> tuple[dict[str, Any] | None, list[str]]:
@@ -296,7 +296,7 @@ class CheckpointFolder:
         `refuse` may say why a state that can be read is not one to go on with.
         """
         refused: list[str] = []
-        for path in reversed(self._paths()):
+        for path in reversed(self.paths()):
             try:
                 state = read_checkpoint(path)
             except BadCheckpoint as error:
@@ -314,7 +314,8 @@ class CheckpointFolder:
             refused.append(f"{path} does not belong here: {reason}")
         return None, refused
 
-    def _paths(self) -> list[Path]:
+    def paths(self) -> list[Path]:
+        """The files, the oldest first."""
         return sorted(self.directory.glob("[0-9]*.safetensors"))
 
 

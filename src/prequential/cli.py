@@ -13,7 +13,6 @@ import cyclopts
 from cyclopts import App, Group, Parameter
 
 from prequential import commands
-from prequential.errors import PrequentialError
 from prequential.exits import one_sentence
 from prequential.running.settings import RunSettings, read_settings
 from prequential.settings import Settings, for_digits
@@ -74,10 +73,9 @@ def resume(
     trust
         Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
     """
-    from prequential.running.run import Run
+    from prequential.running.run import Run, restore_settings
 
-    if not (directory / "settings.toml").is_file():
-        raise PrequentialError(f"{directory} holds no run: there is no settings.toml in it")
+    restore_settings(directory)
     with _processes(str(read_settings(directory / "settings.toml")[0].get("device", "auto"))):
         _go(Run(directory, trust=trust), begin=False, set_aside=set_aside)
 

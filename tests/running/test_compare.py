@@ -103,7 +103,7 @@ class TestTable:
             compare(plan(**one, run=RunSettings(examples=10)), tmp_path, jobs=0)
         with pytest.raises(BadSetting, match=r"was made with examples = None, not 10"):
             compare(plan(learners=("last-label",), seeds=(0,), run=RunSettings(examples=10)), tmp_path, jobs=0)
-        (tmp_path / "compare.toml").unlink()
+        (tmp_path / "compare.toml").rename(tmp_path / "something")
         with pytest.raises(BadInput, match="is not empty and holds no comparison"):
             compare(plan(), tmp_path, jobs=0)
 

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -201,7 +202,7 @@ class TestInterrupted:
         states = [read_progress(path)["state"] for path in out.glob("trials/*/0")]
         assert sorted(states) == ["finished", "stopped"]
         starts = []
-        monkeypatch.setattr("prequential.running.cell.Telling.begin", lambda self, at, length: starts.append(at))
+        monkeypatch.setattr("prequential.running.cell.Telling.begin", lambda self, at, *_: starts.append(at))
         sweep(file, out=out, jobs=0)
         assert starts == [20, 0, 0]
         assert table(out) == table(whole)
@@ -457,6 +458,50 @@ class TestEarlyKills:
         assert (tmp_path / "precious").read_text() == "kept"
         assert [row.state for row in trials.rows()] == ["waiting", "waiting"]
         trials.close()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    root = tmp_path_factory.mktemp("sweeps")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prequential.running.run.draw_run", lambda *_, **__: None)
+        patch.setattr("prequential.running.sweep_tables.draw_settings", lambda *_, **__: None)
+        patch.setattr("prequential.running.sweep_tables.draw_history", lambda *_, **__: None)
+        sweep(written(root, QUICK), out=root / "out", jobs=0)
+    return root
+
+
+class TestFaults:
+    """Damage to the files of a sweep: the same trials, or one sentence whose remedy gives them."""
+
+    @pytest.mark.parametrize("fault", ["flip", "flips", "truncate", "empty", "swap", "delete"])
+    @pytest.mark.parametrize("name", ["study.db", "trials.json", "sweep.toml"])
+    def test_the_trials_are_the_same_or_the_damage_is_named(self, finished, tmp_path, name, fault):
+        shutil.copytree(finished / "out", tmp_path / "out")
+        path = tmp_path / "out" / name
+        data = path.read_bytes()
+        half = len(data) // 2
+        # one bit of what was found, which no database notices
+        where = data.index(b'"accuracy": ') + 14 if name == "study.db" else half
+        broken = {
+            "flip": data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :],
+            "flips": data[: half // 2] + bytes(byte ^ 0x55 for byte in data[half // 2 : half]) + data[half:],
+            "truncate": data[:half],
+            "empty": b"",
+            "swap": b"something else entirely" * 100,
+        }
+        path.unlink() if fault == "delete" else path.write_bytes(broken[fault])
+        file = written(tmp_path, QUICK)
+        try:
+            sweep(file, out=tmp_path / "out", jobs=0)
+        except BadInput as error:
+            assert name == "study.db"
+            assert "is damaged" in str(error)
+            assert "move it away" in str(error)
+            path.unlink()
+            sweep(file, out=tmp_path / "out", jobs=0)
+        tables = [(place / "out" / "table.md").read_text() for place in (finished, tmp_path)]
+        assert tables[0] == tables[1]
 
 
 def killed_after(moment: int, file: Path, out: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -11,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from prequential.errors import PrequentialError
+from prequential.errors import BadInput, PrequentialError
 from prequential.exits import explain
-from prequential.files import DirectoryLock, LockHeld, write_atomically
+from prequential.files import DirectoryLock, LockHeld
+from prequential.sealed import read_json, write_sealed
 
 TELL_SECONDS = 1.0  # how often progress is written
 WAIT_SECONDS = 60.0  # for a process of a killed comparison that is still saving
@@ -44,7 +44,7 @@ def run_cell(directory: Path, parent: int | None = None, *, trust: bool = False)
         run.restore()
         for warning in run.warnings:
             print(warning, file=sys.stderr)
-        telling.begin(run.position, run.length)
+        telling.begin(run.position, run.length, run.seconds)
         run.go(telling)
     except PrequentialError as error:
         return telling.end("failed", why=str(error))
@@ -63,14 +63,16 @@ class Telling:
     def __init__(self, directory: Path, parent: int | None) -> None:
         self.path, self.parent = directory / "progress.json", parent
         before = read_progress(directory)
-        self.before = float(before.get("seconds", 0.0))  # of earlier goes
+        self.before: float | None = before.get("seconds")  # of earlier goes
         self.told: dict[str, Any] = {**before, "state": "running"}
         self.told.pop("why", None)
         self.first = 0
         self.begun = self.written = time.monotonic()
 
-    def begin(self, position: int, length: int) -> None:
+    def begin(self, position: int, length: int, seconds: float) -> None:
+        """Begins to tell; `seconds` are those of earlier goes, where that was not told."""
         self.first = position
+        self.before = seconds if self.before is None else self.before
         self.told |= {"position": position, "length": length}
         self._write()
         self.begun = time.monotonic()
@@ -80,7 +82,7 @@ class Telling:
         spent = now - self.begun
         self.told |= {
             "position": run.position,
-            "seconds": self.before + spent,
+            "seconds": (self.before or 0.0) + spent,
             "rate": (run.position - self.first) / max(spent, 1e-9),
             "accuracy": _number(run.scores.accuracy),
             "log_loss": _number(run.scores.log_loss),
@@ -96,17 +98,16 @@ class Telling:
         return state
 
     def _write(self) -> None:
-        write_atomically(self.path, json.dumps(self.told).encode())
+        write_sealed(self.path, self.told)
         self.written = time.monotonic()
 
 
 def read_progress(directory: Path) -> dict[str, Any]:
-    """What a cell has told last; nothing when it has not begun."""
+    """What a cell has told last; nothing when it has not begun, or when the file is damaged: the run itself knows more."""
     try:
-        told: dict[str, Any] = json.loads((directory / "progress.json").read_text())
-    except FileNotFoundError:
+        return read_json(directory / "progress.json")
+    except (FileNotFoundError, BadInput):
         return {}
-    return told
 
 
 def _number(value: float) -> float | None:

@@ -15,13 +15,22 @@ from rich.console import Console
 
 from prequential.calls import check_kinds, nearest
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
+from prequential.files import (
+    DirectoryLock,
+    is_temporary,
+    make_directory,
+    refuse_links,
+    remove_temporaries,
+    write_atomically,
+)
 from prequential.learners.named import is_transformer, make_learner
+from prequential.running.kept_scores import kept_scores
 from prequential.running.pool import Cell, cores, run_cells
 from prequential.running.settings import RunSettings, read_settings, split_settings, write_settings
 from prequential.running.table1 import LEARNED_NOTE, check_order
 from prequential.running.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
 from prequential.running.watching import Watching
+from prequential.sealed import check_toml, is_damaged, sealed_toml
 from prequential.settings import Settings
 from prequential.streams.open import check_spec
 from prequential.toml import read_toml
@@ -95,7 +104,7 @@ class Plan:
         names = {name: list(getattr(self, name)) for name in ("learners", "streams", "seeds")}
         compared = {"compare": {**names, "table1": self.table1}}
         text = tomli_w.dumps(compared) + "\n" + write_settings(self.run, self.settings)
-        write_atomically(directory / "compare.toml", text.encode())
+        write_atomically(directory / "compare.toml", sealed_toml(text))
 
 
 def read_plan(directory: Path) -> Plan | None:
@@ -103,6 +112,10 @@ def read_plan(directory: Path) -> Plan | None:
     path = directory / "compare.toml"
     if not path.is_file():
         return None
+    try:
+        check_toml(path)
+    except BadInput as error:
+        raise BadInput(f"{error}; without the file, the whole command goes on with the runs in {directory}") from None
     content = read_toml(path, "comparison")
     kept = content.pop("compare", None)
     if not isinstance(kept, dict):
@@ -155,7 +168,7 @@ def compare(
     """
     if jobs is not None and jobs < 0:
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
-    if directory.exists() and not (directory / "compare.toml").is_file() and any(directory.iterdir()):
+    if directory.exists() and not (directory / "compare.toml").is_file() and not _is_ours(directory):
         raise BadInput(f"{directory} is not empty and holds no comparison; give another --out")
     make_directory(directory)
     with DirectoryLock(directory):
@@ -169,8 +182,7 @@ def compare(
         plan.write(directory)
         todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
         for cell in todo:
-            text = write_settings(*plan.settings_of(cell))
-            write_atomically(cell.directory / "settings.toml", text.encode())
+            write_atomically(cell.directory / "settings.toml", sealed_toml(write_settings(*plan.settings_of(cell))))
         with Watching(cells, console or Console(quiet=True)) as watching:
             done = run_cells(todo, cores() if jobs is None else jobs, watching, trust=trust or earlier is None)
         if not done:
@@ -183,7 +195,7 @@ def compare(
             for learner in plan.learners
         ]
         notes = {stream: _order(rows, stream) for stream in plan.streams} if plan.table1 else {}
-        _write(rows, notes, cells, directory)
+        _write(rows, notes, cells, directory, console or Console(quiet=True))
     return rows, notes
 
 
@@ -200,15 +212,14 @@ def show(rows: list[Row], notes: dict[str, list[str]], console: Console) -> None
 # What is left behind.
 
 
-def _write(rows: list[Row], notes: dict[str, list[str]], cells: list[Cell], directory: Path) -> None:
+def _write(rows: list[Row], notes: dict[str, list[str]], cells: list[Cell], directory: Path, console: Console) -> None:
     for name, text in (("md", markdown(rows, notes)), ("csv", comma_separated(rows)), ("tex", latex(rows))):
         write_atomically(directory / f"table.{name}", text.encode())
-    _draw(cells, directory)
+    _draw(cells, directory, console)
 
 
-def _draw(cells: list[Cell], directory: Path) -> None:
+def _draw(cells: list[Cell], directory: Path, console: Console) -> None:
     from prequential.drawing.comparison import Many, Numbers, draw_accuracies, draw_bits, draw_costs, draw_losses
-    from prequential.scoring.scores import Scores
 
     scores: Many = {}
     seconds: Numbers = {}
@@ -216,7 +227,9 @@ def _draw(cells: list[Cell], directory: Path) -> None:
     for cell in cells:
         result = read_result(cell.directory)
         if result["state"] == "finished":
-            found = Scores.from_records(cell.directory / "records", result["classes"])
+            found, damage = kept_scores(cell.directory, result["classes"])
+            if damage:
+                console.print(damage, style="yellow", markup=False, soft_wrap=True)
             scores.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(found)
             seconds.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(result["seconds"])
             macs.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(result["macs"])
@@ -250,9 +263,21 @@ def _folders(names: Iterable[str]) -> dict[str, str]:
     return folders
 
 
+def _is_ours(directory: Path) -> bool:
+    """Whether everything in a directory is what a comparison leaves, killed at whatever moment."""
+    folders = [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
+    files = [path for path in directory.iterdir() if path not in folders]
+    made = {".lock", *(f"table.{kind}" for kind in ("md", "csv", "tex"))}
+    made |= {f"{name}.{kind}" for name in ("accuracy", "loss", "bits", "cost") for kind in ("png", "svg")}
+    known = all(path.name in made or is_temporary(path) for path in files)
+    return known and all(any(folder.glob("*/*/settings.toml")) for folder in folders)
+
+
 def _check_same(cell: Cell, run: RunSettings, settings: Settings) -> None:
     """Refuses to go on with a run that was made with other settings."""
     path = cell.directory / "settings.toml"
+    if is_damaged(path):  # what the checkpoint says of the settings still counts
+        write_atomically(path, sealed_toml(write_settings(run, settings)))
     if not path.is_file():
         return
     on_run, on_learner = read_settings(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from prequential.running.pool import Cell, cores, run_cells
 from prequential.running.settings import read_settings, write_settings
 from prequential.running.tables import read_result
 from prequential.running.watching import Watching
+from prequential.sealed import is_damaged, read_json, sealed_toml, write_sealed
 from prequential.streams.open import check_spec, with_whole_path
 
 MAY_CHANGE = ("threads", "device", "checkpoint_seconds", "out")
@@ -120,7 +120,12 @@ def read_results(directory: Path) -> dict[str, Any]:
     path = directory / "results.json"
     if not path.is_file():
         raise BadInput(f"{directory} holds no results of an experiment: there is no results.json in it")
-    found: dict[str, Any] = json.loads(path.read_text())
+    found = read_json(path)
+    missing = [
+        name for name in ("experiment", "outcomes", "claims", "figures", "failures", "command") if name not in found
+    ]
+    if missing:
+        raise BadInput(f"{path} is damaged: it holds no {missing[0]}")
     return found
 
 
@@ -145,7 +150,7 @@ def _prepare(trial: Trial, cell: Cell, ask: Ask, threads: int) -> None:
     run = type(run)(**{**asdict(run), "threads": threads, "stream": with_whole_path(run.stream)})
     text = write_settings(run, trial.settings)
     path = cell.directory / "settings.toml"
-    if path.is_file():
+    if path.is_file() and not is_damaged(path):
         before = dict(zip(("run", "learner"), read_settings(path), strict=True))
         now = {"run": asdict(run), "learner": asdict(trial.settings)}
         for table, kept in before.items():
@@ -155,7 +160,7 @@ def _prepare(trial: Trial, cell: Cell, ask: Ask, threads: int) -> None:
                         f"{cell.directory} was made with {name} = {value}, not {now[table][name]}; give another --out"
                     )
         return
-    write_atomically(path, text.encode())
+    write_atomically(path, sealed_toml(text))
 
 
 def _collect(trials: list[Trial], cells: list[Cell], ask: Ask) -> tuple[Found, list[str]]:
@@ -203,7 +208,7 @@ def _write(
         "claims": [asdict(claim) for claim in claims],
         "failures": failures,
     }
-    write_atomically(directory / "results.json", (json.dumps(results, indent=1) + "\n").encode())
+    write_sealed(directory / "results.json", results)
     write_atomically(directory / "result.md", _page(str(experiment.__doc__), results, ask).encode())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,8 +15,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from prequential.errors import BadInput, one_line
-from prequential.files import open_own, write_atomically
+from prequential.files import open_own
 from prequential.running.cell import read_progress, run_cell
+from prequential.sealed import write_sealed
 
 if TYPE_CHECKING:
     from prequential.running.watching import Watching
@@ -123,7 +123,7 @@ def settle(cell: Cell, code: int) -> None:
         log = _end_of(cell.directory / "log.txt").splitlines()
         why = f"its process ended with code {code}: {log[-1] if log else 'no word'}"
     told = {**told, "state": "failed", "why": one_line(why)}
-    write_atomically(cell.directory / "progress.json", json.dumps(told).encode())
+    write_sealed(cell.directory / "progress.json", told)
 
 
 def _end_of(log: Path, size: int = 4096) -> str:

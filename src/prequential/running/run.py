@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.checkpoint import CheckpointFolder, loading
+from prequential.checkpoint import CheckpointFolder, loading, read_checkpoint
 from prequential.drawing.curves import draw_run
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.files import (
@@ -38,6 +38,7 @@ from prequential.running.settings import RunSettings, read_settings, write_setti
 from prequential.scoring.evaluate import evaluate
 from prequential.scoring.records import RecordWriter
 from prequential.scoring.scores import Scores
+from prequential.sealed import check_toml, read_json, sealed_toml, write_sealed
 from prequential.settings import Settings
 from prequential.streams.open import OF_A_RUN, open_stream, stream_options, with_whole_path
 from prequential.streams.stream import Chunk, Stream
@@ -72,6 +73,7 @@ class Run:
         stored = directory if run is None or learner is None else None
         self.ranks = here()  # of several processes, the first one writes, and the others help it to learn
         if run is None or learner is None:
+            check_toml(directory / "settings.toml")
             given, learning = read_settings(directory / "settings.toml")
             run, learner = RunSettings(**given), Settings(**learning)
         elif self.ranks.first and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
@@ -122,11 +124,13 @@ class Run:
             return
         make_directory(self.directory)
         self._take_directory()
+        write_atomically(self.directory / "settings.toml", sealed_toml(self._settings_text()))
+        self._write_environment()
+
+    def _settings_text(self) -> str:
         # a path is kept whole, so that the run can be resumed from anywhere
         stream = with_whole_path(self.settings.stream)
-        text = write_settings(replace(self.settings, out=None, stream=stream), self.learner_settings)
-        write_atomically(self.directory / "settings.toml", text.encode())
-        self._write_environment()
+        return write_settings(replace(self.settings, out=None, stream=stream), self.learner_settings)
 
     def _take_directory(self) -> None:
         """Locks the directory, and makes sure that everything in it is the run's own."""
@@ -135,7 +139,7 @@ class Run:
         remove_temporaries(self.directory, shared=True)  # a comparison writes here, too
 
     def _write_environment(self) -> None:
-        write_atomically(self.directory / "environment.json", json.dumps(_environment(self), indent=2).encode())
+        write_sealed(self.directory / "environment.json", _environment(self))
 
     def _foreign(self, state: dict[str, Any]) -> str | None:
         """Why a checkpoint is not one of this run, if it is not."""
@@ -169,7 +173,7 @@ class Run:
     def _restore(self, set_aside: bool) -> None:
         if self.ranks.first:
             self._take_directory()  # first of all: what another process is writing must not be touched
-        if self.ranks.first and not (self.directory / "environment.json").exists():  # killed before it was written
+        if self.ranks.first and not _is_whole(self.directory / "environment.json"):  # killed before it was written
             self._write_environment()
         state, refused = self._checkpoints.newest(self._foreign)
         if state is None and refused:  # to begin anew would write over what was found so far
@@ -250,6 +254,7 @@ class Run:
             self.position,
             {
                 "fingerprint": self._fingerprint,
+                "settings": self._settings_text(),
                 "numerics": _numerics(self),
                 "kind": type(self.learner).__name__,
                 "config": self.learner.config(),
@@ -272,7 +277,7 @@ class Run:
             "macs_per_example": self.learner.macs_per_example(),
             **self.scores.to_dict(),
         }
-        write_atomically(self.directory / "scores.json", json.dumps(summary, indent=2).encode())
+        write_sealed(self.directory / "scores.json", summary)
         for suffix in ("png", "svg"):
             draw_run({self.name: self.scores}, self.directory / f"curves.{suffix}", title=self.title)
 
@@ -335,6 +340,30 @@ def _environment(run: Run) -> dict[str, Any]:
         "processor": {"threads": torch.get_num_threads(), "cores": os.cpu_count(), "machine": platform.machine()},
         "device": _device(run),
     }
+
+
+def restore_settings(directory: Path) -> None:
+    """Writes the settings of a run again that are missing, from its newest checkpoint that can be read."""
+    path = directory / "settings.toml"
+    if path.exists() or path.is_symlink():
+        return
+    for checkpoint in reversed(CheckpointFolder(directory / "checkpoints").paths()):
+        try:
+            text = read_checkpoint(checkpoint, ["settings"]).get("settings")
+        except BadCheckpoint:
+            continue
+        if isinstance(text, str):
+            with DirectoryLock(directory):
+                write_atomically(path, sealed_toml(text))
+            return
+    raise BadInput(f"{directory} holds no run: there is no settings.toml in it")
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        return bool(read_json(path))
+    except (FileNotFoundError, BadInput):
+        return False
 
 
 def _left_over(path: Path) -> bool:

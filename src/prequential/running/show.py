@@ -8,9 +8,9 @@ from rich.console import Console
 
 from prequential.drawing.curves import draw_calibration, draw_run, draw_tasks
 from prequential.errors import BadInput
+from prequential.running.kept_scores import kept_scores
 from prequential.running.progress import describe
 from prequential.running.run import Run
-from prequential.scoring.scores import Scores
 
 
 def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
@@ -18,9 +18,11 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
     if not (directory / "settings.toml").is_file():
         raise BadInput(f"{directory} holds no run: there is no settings.toml in it")
     run = Run(directory, trust=trust)
-    if not any((directory / "records").glob("*.parquet")):
+    if not any(any((directory / name).glob("*.*")) for name in ("records", "checkpoints")):
         raise BadInput(f"the run in {directory} has recorded no example yet")
-    scores = Scores.from_records(directory / "records", run.learner.labels.capacity, run.stream.task_starts())
+    scores, damage = kept_scores(directory, run.learner.labels.capacity, run.stream.task_starts())
+    if damage:
+        console.print(damage, style="yellow", markup=False, soft_wrap=True)
     console.print(f"{run.title} · {run.name} · {scores.count:,} of {run.length:,} examples recorded")
     for line in describe(scores):
         console.print(line)

@@ -33,6 +33,7 @@ from prequential.running.sweep_study import Row, Trials
 from prequential.running.sweep_tables import write_results
 from prequential.running.sweep_watching import WatchSweep
 from prequential.running.tables import read_result
+from prequential.sealed import sealed_toml
 from prequential.trust import names_from, need_trust
 
 POLL_SECONDS = 0.1
@@ -281,7 +282,7 @@ class Worker:
                 refuse_links(self.directory, directory)
                 make_directory(directory)
                 with suppress(LockHeld), DirectoryLock(directory):
-                    write_atomically(directory / "settings.toml", write_settings(*made[seed]).encode())
+                    write_atomically(directory / "settings.toml", sealed_toml(write_settings(*made[seed])))
             work = Work(number, point, folder, cells, waiting)
             self.hand.append(work)
             return work

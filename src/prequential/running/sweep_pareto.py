@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +16,12 @@ from prequential.drawing.pareto import draw_fronts, front_of
 from prequential.errors import BadInput, BadSetting
 from prequential.running.compare import read_plan
 from prequential.running.sweep_plan import OBJECTIVES, canonical
-from prequential.running.sweep_storage import open_storage
+from prequential.running.sweep_storage import open_storage, sound
 from prequential.running.sweep_study import IDENTITY, Row, rows_of
 from prequential.running.sweep_tables import FORMAT, say_number
 from prequential.running.sweep_watching import say_point
-from prequential.running.tables import make_row
+from prequential.running.tables import make_row, read_result
+from prequential.sealed import read_json
 
 
 class Found(NamedTuple):
@@ -119,7 +119,7 @@ def _read(source: str) -> tuple[list[Found], list[str]]:
         raise BadInput(
             f"{path} holds no sweep and no comparison: there is no study.db, trials.json or compare.toml in it"
         )
-    kept = json.loads((path / "trials.json").read_text())
+    kept = read_json(path / "trials.json")
     if kept.get("format") != FORMAT:
         raise BadInput(f"{path / 'trials.json'} has format {kept.get('format')!r}, expected {FORMAT!r}")
     rows = [Row(**row) for row in kept["rows"]]
@@ -133,6 +133,11 @@ def _study(url: str, name: str | None) -> tuple[list[Found], list[str]]:
     storage, _ = open_storage(url)
     import optuna
 
+    with sound(url):
+        return _read_study(url, name, optuna, storage)
+
+
+def _read_study(url: str, name: str | None, optuna: Any, storage: Any) -> tuple[list[Found], list[str]]:
     names = [study.study_name for study in optuna.get_all_study_summaries(storage)]
     if name is None and len(names) == 1:
         (name,) = names
@@ -165,6 +170,9 @@ def _comparison(directory: Path) -> list[Found]:
         for learner in plan.learners:
             here = {cell.seed: cell.directory for cell in cells if (cell.stream, cell.learner) == (stream, learner)}
             row = make_row(stream, learner, here)
+            for result in map(read_result, here.values()):  # left out silently, a front would be another one
+                if result["state"] == "damaged":
+                    raise BadInput(f"{result['why']}; prequential compare --out {directory} writes it again")
             if row.results:
                 method = learner if len(plan.streams) == 1 else f"{learner} on {stream}"
                 found.append(Found(method, f"{directory.name}: {len(row.results)} seeds", _means(row.results)))

@@ -8,11 +8,12 @@ trial number wins and the other is marked as spare and never run; all storages n
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from prequential.errors import BadInput, BadSetting
 from prequential.files import LockHeld, locked, make_directory, open_own
 from prequential.running.sweep_plan import OBJECTIVES, Choice, Point, Range, SweepPlan
 from prequential.running.sweep_sampler import attempt_after, is_spare, make_sampler, originals
-from prequential.running.sweep_storage import open_storage, patiently
+from prequential.running.sweep_storage import REMEDY, open_storage, patiently, sound
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 GRACE_SECONDS = 120.0  # a worker elsewhere that has not been heard of for so long is gone
+SEAL = "sha256"  # where a trial keeps the checksum of what it has found
 IDENTITY = "prequential"  # where a study keeps what it was made for
 
 
@@ -67,18 +69,20 @@ class Trials:
         self.points = plan.points()[:total] if plan.method == "grid" else []
         self.total = len(self.points) if plan.method == "grid" else int(total or plan.trials or 1)
         self.me = uuid4().hex[:16]
-        self._storage, guard = open_storage(url or f"sqlite:///{(directory / 'study.db').resolve()}")
+        self._url = url or f"sqlite:///{(directory / 'study.db').resolve()}"
+        self._storage, guard = open_storage(self._url)
         self._guard_path = guard
         self._heard: dict[tuple[int, Any], float] = {}
         self._beats = 0
         self._mine: set[int] = set()  # the trials at hand
         self._dead: set[str] = set()  # workers of this directory that were found to be gone
-        with self._guard():
-            self.study = patiently(lambda: _open_study(plan, self._storage, self.total))
-            self._alive = self._hold(directory / "workers" / self.me)
-            if plan.method == "grid":
-                self._add_points()
-        self.take_up(failed=True)
+        with sound(self._url):
+            with self._guard():
+                self.study = patiently(lambda: _open_study(plan, self._storage, self.total))
+                self._alive = self._hold(directory / "workers" / self.me)
+                if plan.method == "grid":
+                    self._add_points()
+            self.take_up(failed=True)
 
     def close(self) -> None:
         """Says that this worker works no more."""
@@ -169,7 +173,7 @@ class Trials:
             trial = self._trial(number)
             if trial.state.is_finished():  # taken over, or told just before the connection broke
                 return trial.user_attrs.get("owner") == self.me and trial.state == state
-            for name, value in told.items():
+            for name, value in {**told, SEAL: _seal(trial.params, values, told)}.items():
                 self._storage.set_trial_user_attr(trial._trial_id, name, value)
             self.study.tell(number, values, state=state)
             return True
@@ -266,7 +270,8 @@ class Trials:
 
     def rows(self) -> list[Row]:
         """All trials, each with its latest attempt."""
-        return patiently(lambda: rows_of(self.study, self.plan))
+        with sound(self._url):
+            return patiently(lambda: rows_of(self.study, self.plan))
 
     def _all(self, *states: Any) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False, states=states or None)
@@ -320,6 +325,13 @@ def _key(trial: FrozenTrial) -> Any:
     return trial.user_attrs.get("again", trial.user_attrs.get("point"))
 
 
+def _seal(params: dict[str, Any], values: Sequence[float] | None, told: dict[str, Any]) -> str:
+    """The checksum of what a trial has found: databases have none of their own."""
+    parts = [params, list(values or []), {name: told[name] for name in ("results", "why", "folder") if name in told}]
+    plain = json.loads(json.dumps(parts))  # as it is read again: keys are texts
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
 def rows_of(study: Study, plan: SweepPlan | None = None) -> list[Row]:
     """The trials of a study, each with its latest attempt and under the number of its first."""
     from optuna.trial import TrialState
@@ -337,6 +349,8 @@ def rows_of(study: Study, plan: SweepPlan | None = None) -> list[Row]:
         if plan is not None:
             params = {n: _decoded(plan.vary[n], params[n]) for n in plan.order() if n in params}
         told = last.user_attrs
+        if SEAL in told and told[SEAL] != _seal(last.params, last.values, told):
+            raise BadInput(f"trial {last.number} of the study {study.study_name!r} is damaged; {REMEDY}")
         values = tuple(last.values) if state == "done" else ()
         why = told.get("why", "") if state == "failed" else ""
         rows.append(Row(first.number, state, params, values, told.get("results", {}), why, told.get("folder", "")))

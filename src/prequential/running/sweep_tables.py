@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from prequential.files import write_atomically
 from prequential.running.sweep_plan import OBJECTIVES, Range, SweepPlan, say_value
 from prequential.running.sweep_study import Row
 from prequential.running.tables import duration
+from prequential.sealed import write_sealed
 
 FORMAT = "prequential-trials-1"
 
@@ -28,10 +28,10 @@ def write_results(plan: SweepPlan, rows: list[Row], directory: Path) -> None:
     files = {
         "table.md": markdown(plan, rows),
         "table.csv": comma_separated(plan, rows),
-        "trials.json": json.dumps(kept),
     }
     for name, text in files.items():
         write_atomically(directory / name, text.encode())
+    write_sealed(directory / "trials.json", kept)
     done = [row for row in rows if row.state == "done"]
     if not done:
         return

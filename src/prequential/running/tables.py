@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,9 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from prequential.errors import BadInput
 from prequential.running.cell import read_progress
+from prequential.sealed import read_json
 
 # The columns: heading, key, and whether more is better (None: neither).
 COLUMNS: tuple[tuple[str, str, bool | None], ...] = (
@@ -50,14 +51,18 @@ def read_result(directory: Path) -> dict[str, Any]:
     if told.get("state") == "failed":
         return {"state": "failed", "why": told.get("why", "")}
     try:
-        scores: dict[str, Any] = json.loads((directory / "scores.json").read_text())
+        scores = read_json(directory / "scores.json")
+        if not {"finished", "count", "classes", "accuracy"} <= scores.keys():
+            raise BadInput(f"{directory / 'scores.json'} is damaged: it holds no scores of a run")
     except FileNotFoundError:
         return {"state": "unfinished"}
+    except BadInput as error:  # the run writes it again when it is gone on with
+        return {"state": "damaged", "why": str(error)}
     macs = scores.get("macs_per_example")
     return {
         **scores,
         "state": "finished" if scores["finished"] else "unfinished",
-        "seconds": told.get("seconds"),
+        "seconds": told.get("seconds", scores.get("seconds")),
         "macs": None if macs is None else macs * scores["count"],
     }
 
@@ -70,7 +75,8 @@ def make_row(stream: str, learner: str, directories: dict[int, Path]) -> Row:
         if result["state"] == "finished":
             results.append(result)
         else:
-            reasons[seed] = f"failed: {result['why']}" if result["state"] == "failed" else "not finished"
+            failed = result["state"] in ("failed", "damaged")
+            reasons[seed] = f"failed: {result['why']}" if failed else "not finished"
     if not results and len(set(reasons.values())) == 1:  # all for the same reason
         return Row(stream, learner, results, list(set(reasons.values())))
     return Row(stream, learner, results, [f"seed {seed} {why}" for seed, why in reasons.items()])

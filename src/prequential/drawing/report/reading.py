@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -10,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prequential.errors import BadInput
+from prequential.checkpoint import read_checkpoint, short
+from prequential.errors import BadCheckpoint, BadInput
 from prequential.learners.base import Charges
 from prequential.running.settings import RunSettings, read_settings
-from prequential.scoring.records import part_bounds
+from prequential.scoring.records import damage, part_bounds
 from prequential.scoring.scores import Folded, Scores
+from prequential.sealed import check_toml, read_json
 from prequential.settings import Settings
 from prequential.toml import read_toml
 
@@ -102,6 +103,7 @@ class RunReader:
         self.directory = directory
         if not (directory / "settings.toml").is_file():
             raise BadInput(f"{directory} holds no run: there is no settings.toml in it")
+        check_toml(directory / "settings.toml")
         on_run, on_learner = read_settings(directory / "settings.toml")
         self.run_settings, self.settings = RunSettings(**on_run), Settings(**on_learner)
         self._given = {**on_run, **on_learner}
@@ -265,12 +267,9 @@ def _mark(path: Path) -> Any:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text())
+        return read_json(path)
     except FileNotFoundError:
         return {}
-    except ValueError as error:
-        raise BadInput(f"{path} is not a JSON file: {error}") from None
-    return content if isinstance(content, dict) else {}
 
 
 def _read_part(path: Path) -> Rows | None:
@@ -278,16 +277,21 @@ def _read_part(path: Path) -> Rows | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if path.is_file() and (why := damage(path)):
+        raise BadInput(f"{path} {why}")
+    first, stop = part_bounds(int(path.stem[5:]))
     try:
         with pq.ParquetFile(path) as file:
+            if not 0 < file.metadata.num_rows <= stop - first:
+                raise BadInput(f"{path} is damaged: it has {file.metadata.num_rows} rows, expected {stop - first}")
             for name in COLUMNS:
                 if name not in file.schema_arrow.names:
                     raise BadInput(f"{path} has no column {name!r}, only {', '.join(file.schema_arrow.names)}")
             table = file.read(columns=COLUMNS)
     except FileNotFoundError:
         return None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BadInput(f"{path} is damaged: {short(error)}") from None
     log_loss, correct, confidence = (table[name].to_numpy() for name in COLUMNS[:3])
     return Rows(log_loss, correct, confidence, table["task"].combine_chunks().fill_null(-1).to_numpy())
 
@@ -295,14 +299,11 @@ def _read_part(path: Path) -> Rows | None:
 def _read_checkpoint(path: Path) -> tuple[int, int, Rows] | None:
     """How many classes there are, and the first position and the rows of the part that is not full yet.
 
-    Only these few arrays are read, not the learner, which may be large. None when that is not possible.
+    Only these are read, not the learner, which may be large. None when that is not possible.
     """
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, framework="np") as file:
-            state = json.loads((file.metadata() or {})["state"])
-            rows = Rows(*(file.get_tensor(state["records"]["rows"][name]["$array"]) for name in COLUMNS))
-            return int(state["scores"]["classes"]), part_bounds(int(state["records"]["position"]))[0], rows
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError):  # gone in the meantime, damaged, or older
+        state = read_checkpoint(path, ["records", "scores"])
+        rows = Rows(*(np.asarray(state["records"]["rows"][name]) for name in COLUMNS))
+        return int(state["scores"]["classes"]), part_bounds(int(state["records"]["position"]))[0], rows
+    except (BadCheckpoint, OSError, KeyError, TypeError, ValueError):  # gone in the meantime, damaged, or older
         return None
