@@ -370,6 +370,36 @@ class _Hostile:
     __array__ = __len__ = __iter__ = __hash__ = __eq__ = __repr__ = __str__ = __float__ = __getitem__ = _raise
 
 
+def check_broken_values(make: Make, *, most: float = 20.0) -> None:
+    """A value that is absurd but finite must disturb little: all that follows is finite, and costs at most `most`."""
+    x, y = _examples(300)
+    for row in (0, 40):
+        broken = x.copy()
+        broken[row, 1] = 1e30
+        learner = make(3)
+        losses = learner.observe(broken, y).log_loss
+        assert np.isfinite(losses).all(), (
+            f"after a feature of 1e30 example {int(np.argmin(np.isfinite(losses)))} costs {losses}"
+        )
+        assert losses[-100:].mean() < most, f"after a feature of 1e30 an example costs {losses[-100:].mean()} nats"
+        p = learner.predict_proba(x[0])
+        assert abs(sum(p.values()) - 1) < 1e-4, f"after a feature of 1e30 the probabilities are {p}"
+        assert np.isfinite(learner.predict_log_proba(broken[row : row + 1])).all(), "a feature of 1e30 is not predicted"
+        where = _not_a_number(learner.state(), "")
+        assert where is None, f"after a feature of 1e30 the state holds NaN in {where}"
+
+
+def _not_a_number(state: Any, name: str) -> str | None:
+    """Where in a state there is a NaN."""
+    if isinstance(state, dict | list):
+        parts = state.items() if isinstance(state, dict) else enumerate(state)
+        return next((found for key, part in parts if (found := _not_a_number(part, f"{name}/{key}"))), None)
+    if isinstance(state, torch.Tensor):
+        state = state.detach().cpu().float().numpy()
+    broken = isinstance(state, np.ndarray) and state.dtype.kind == "f" and bool(np.isnan(state).any())
+    return name if broken else None
+
+
 def check_evaluate(make: Make) -> None:
     """Over a stream, every example must be scored, whatever the length of the last piece."""
     x, y = _examples(131)
@@ -421,6 +451,7 @@ CHECKS: list[Callable[[Make], None]] = [
     check_bad_input,
     check_gate,
     check_conversions,
+    check_broken_values,
     check_evaluate,
     check_memory,
 ]

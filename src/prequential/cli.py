@@ -209,6 +209,8 @@ def _go(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ig
         console.print(line)
     if work.skipped:
         console.print(f"{work.skipped:,} bad rows or images were left out")
+    for hint in work.hints():
+        console.print(hint, markup=False, soft_wrap=True)
     console.print(f"results in {work.directory}, picture {work.directory / 'curves.png'}", soft_wrap=True)
 
 

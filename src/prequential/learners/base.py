@@ -17,6 +17,7 @@ from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.files import storage
 from prequential.labels import Labels
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
+from prequential.learners.outliers import Hint
 from prequential.learners.transaction import Guard, Uninterrupted
 from prequential.memory import check_fits, ran_out
 from prequential.streams.stream import Stream
@@ -137,6 +138,22 @@ class OnlineLearner(ABC):
     def macs_per_example(self) -> float | None:
         """Multiply-accumulates spent per example on predicting and learning; None where they are not counted."""
         return None
+
+    @property
+    def skipped_steps(self) -> int:
+        """Gradient steps that were not taken because the gradient was not finite."""
+        return 0
+
+    def hints(self, names: Sequence[str] | None = None) -> list[str]:
+        """What looks broken in the features, at most one sentence for each; `names` are those of the features."""
+        examples = self.position
+        return [
+            hint.sentence(examples, names[hint.feature] if names is not None and hint.feature < len(names) else None)
+            for hint in self._hints()
+        ]
+
+    def _hints(self) -> list[Hint]:
+        return []
 
     # Saving.
 

@@ -51,6 +51,10 @@ class TrainerBehind(Trainer):
         return self.settings.graphs or self._back.shown is not self._back.model
 
     @property
+    def skipped(self) -> int:
+        return self._back.skipped
+
+    @property
     def busy(self) -> bool:
         """Whether steps are under way."""
         return self._steps is not None and not self._steps.done()

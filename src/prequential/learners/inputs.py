@@ -8,7 +8,7 @@ import numpy as np
 
 from prequential.checkpoint import allow
 from prequential.errors import BadSetting
-from prequential.learners.normaliser import After, Normaliser
+from prequential.learners.normaliser import After, Normaliser, bounded
 from prequential.learners.outliers import Hint
 from prequential.settings import Settings
 
@@ -141,6 +141,10 @@ class Inputs:
         """Any examples of the past, by the statistics at the last border. Changes nothing."""
         return self._scaled(x) if self._border is None else self._border.apply(self._flat(x))
 
+    def hints(self) -> list[Hint]:
+        """Values far outside a feature's range that recur."""
+        return [] if self._live is None else self._live.hints()
+
     def state(self) -> dict[str, Any]:
         if self._border is None or self._live is None:
             return {}
@@ -162,7 +166,7 @@ class Inputs:
         return x.reshape(len(x), -1)
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
-        scaled = x.astype(np.float32)  # always a copy: the array is the user's
+        scaled = bounded(x.astype(np.float32))  # always a copy: the array is the user's
         if self.image_bytes:
             scaled /= 255
         if self._vectors:

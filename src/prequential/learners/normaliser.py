@@ -10,6 +10,7 @@ from prequential.checkpoint import allow
 from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
 
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
+UNSCALED = 1e6  # features that are not standardised are clipped at this
 NEAR = 9.0  # a chunk whose values are within so many deviations has none that is FAR, if as many came before it
 SHOWN = 2.0  # what a value that is left out looks like, in deviations
 LEAST = 1e-4  # of its deviation over all of the past, that of the latest examples is taken to be at least
@@ -387,6 +388,11 @@ def _far(x: np.ndarray, by: Any, low: np.ndarray, high: np.ndarray) -> np.ndarra
     count, mean, square = by
     distance = x - mean
     return np.asarray((distance * distance * count > FAR * FAR * square) & ((x < low) | (x > high)))
+
+
+def bounded(x: np.ndarray) -> np.ndarray:
+    """Features that are not standardised, within what a network can compute with: one of 1e30 overflows its products."""
+    return _within(x, UNSCALED)
 
 
 def _measured(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

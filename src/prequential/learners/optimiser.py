@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,10 +51,18 @@ class Optimiser:
             capturable=settings.graphs,
         )
         self._parts: list[_Part] | None = None
+        device = self._parameters[0].device
+        self._broken = torch.zeros((), device=device)  # 1: the gradients are not finite
+        self._one = torch.ones((), device=device)
+        self._warned = False
+        self._skipped = torch.zeros((), device=device, dtype=torch.float64 if device.type == "cpu" else torch.float32)
+        # where the host must not wait for the gradients, or a graph is recorded, AdamW itself reads whether to step
+        self._looks = device.type == "cpu" and not settings.graphs
+        if not self._looks:
+            self._adamw.found_inf = self._broken  # type: ignore[attr-defined]
         if settings.graphs:
             # AdamW warns of steps outside of a graph; here they are meant: not every step has the shapes of the graph
             self._adamw._warned_capturable_if_run_uncaptured = True
-            device = self._parameters[0].device
             # the kernel of GPUs reads float32, the one of processors any: in float64 it rounds as with a plain number
             dtype = torch.float32 if device.type == "cuda" else torch.float64
             for group in self._adamw.param_groups:
@@ -69,11 +78,25 @@ class Optimiser:
                 group["lr"] = base * factor
 
     def step(self) -> None:
-        """Takes a step with the gradients that are there, and clears them."""
-        if self._parts is not None and all(parameter.grad is not None for parameter in self._parameters):
+        """Takes a step with the gradients that are there, and clears them; one that is not finite is not taken.
+
+        Then neither parameters nor AdamW's state change, and the step is counted in `skipped`.
+        """
+        self._broken.zero_()
+        mark_broken(
+            [parameter.grad for parameter in self._parameters if parameter.grad is not None], self._broken, self._one
+        )
+        self._skipped += self._broken
+        if self._looks and self._broken.item():
+            if not self._warned:
+                warnings.warn(
+                    "a gradient step is not finite and is not taken; `skipped_steps` counts them", stacklevel=2
+                )
+            self._warned = True
+        elif self._parts is not None and all(parameter.grad is not None for parameter in self._parameters):
             with torch.no_grad():
                 for part in self._parts:
-                    part.step()
+                    part.step(None if self._looks else self._broken)
         else:  # of a parameter without a gradient there is no state
             self._adamw.step()
             self._parts = self._to_parts()
@@ -87,9 +110,19 @@ class Optimiser:
             return None
         return [_Part(group, [state[parameter] for parameter in group["params"]]) for group in groups]
 
+    @property
+    def skipped(self) -> int:
+        """How many steps were not taken."""
+        return int(self._skipped.item())
+
+    @skipped.setter
+    def skipped(self, count: int) -> None:
+        self._skipped.fill_(count)
+
     @contextmanager
     def undone(self) -> Iterator[None]:
         """Steps taken inside are undone: parameters and state are then what they were, in the memory where they are."""
+        skipped = self._skipped.clone()
         before = {parameter: _copies(self._adamw.state.get(parameter, {})) for parameter in self._parameters}
         values = [parameter.detach().clone() for parameter in self._parameters]
         try:
@@ -97,6 +130,7 @@ class Optimiser:
         finally:
             self._adamw.zero_grad(set_to_none=True)
             with torch.no_grad():
+                self._skipped.copy_(skipped)
                 for parameter, value in zip(self._parameters, values, strict=True):
                     parameter.copy_(value)
                     for key, tensor in self._adamw.state.get(parameter, {}).items():
@@ -132,7 +166,7 @@ class _Part:
             [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
         )
 
-    def step(self) -> None:
+    def step(self, broken: Tensor | None) -> None:
         group = self._group
         beta1, beta2 = group["betas"]
         adamw(
@@ -144,6 +178,7 @@ class _Part:
             self._steps,
             foreach=group["foreach"],
             fused=group["fused"],
+            found_inf=broken,
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
@@ -152,6 +187,19 @@ class _Part:
             eps=group["eps"],
             maximize=False,
         )
+
+
+def mark_broken(gradients: list[Tensor], broken: Tensor, one: Tensor) -> None:
+    """Makes `broken` 1 where a gradient is not finite: one pass over all of them, without waiting for a device."""
+    if gradients:
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, broken, one)
+
+
+def all_finite(gradients: list[Tensor]) -> bool:
+    """Whether a step may be taken along these gradients."""
+    broken = torch.zeros((), device=gradients[0].device)
+    mark_broken(gradients, broken, torch.ones_like(broken))
+    return not broken.item()
 
 
 def _copies(state: dict[str, Tensor]) -> dict[str, Tensor]:

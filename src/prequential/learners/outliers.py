@@ -28,6 +28,14 @@ class Hint(NamedTuple):
     value: float
     times: int  # how often it came
 
+    def sentence(self, examples: int, name: str | None = None) -> str:
+        """What to say of it after so many examples."""
+        named = "" if name is None else f" ({name[:60]!r})"
+        return (
+            f"feature {self.feature}{named} is {self.value:g} in {self.times:,} of {examples:,} examples, far outside its "
+            'range: if that means "not measured", give it as missing (NaN, or an empty field)'
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Guard:

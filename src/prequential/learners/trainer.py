@@ -125,6 +125,11 @@ class Trainer:
     def wait(self) -> None:
         """Waits until no steps are under way."""
 
+    @property
+    def skipped(self) -> int:
+        """Gradient steps that were not taken because the gradient was not finite."""
+        return self._optimiser.skipped
+
     def predict(self, x: np.ndarray, known: int) -> np.ndarray:
         """Log-probabilities (n, classes) of n inputs, each as the next one after all that is in the context."""
         if self.shown.training:  # asked first, as telling every module takes time
@@ -287,7 +292,7 @@ class Trainer:
             return _numbers(log_p)
         shape = (len(self.model.heads), len(examples[1]), self.model.classes)
         given = torch.empty(shape, device=self.device) if log_p is None else torch.stack(log_p)
-        return self.ranks.from_first(given.float()).cpu().numpy()
+        return _certain(self.ranks.from_first(given.float()).cpu().numpy())
 
     def _loss(self, log_p: list[Tensor], y: Tensor) -> Tensor:
         """Every head's own loss; the loss of their mixture would let a head rest on what another one can do."""
@@ -362,6 +367,7 @@ class Trainer:
             "mixer": self.mixer.state(),
             "readers": self.readers.state(),
             "steps": self.steps,
+            "skipped": self.skipped,
         }
 
     def _replay_states(self) -> list[dict[str, Any]]:
@@ -386,6 +392,7 @@ class Trainer:
         self.mixer.load_state(state["mixer"])
         self.readers.load_state(state["readers"])
         self.steps = int(state["steps"])
+        self._optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none
 
 
 def _copies(network: nn.Module) -> dict[str, Tensor]:
@@ -401,4 +408,12 @@ def _load_parameters(network: nn.Module, saved: dict[str, Any]) -> None:
 
 
 def _numbers(log_p: list[Tensor]) -> np.ndarray:
-    return np.array([of_head.cpu().numpy() for of_head in log_p])  # (M, n, classes)
+    return _certain(np.array([of_head.cpu().numpy() for of_head in log_p]))  # (M, n, classes)
+
+
+def _certain(log_p: np.ndarray) -> np.ndarray:
+    """Log-probabilities (M, n, classes), uniform where a network that has diverged gives no number."""
+    broken = np.isnan(log_p)
+    if not broken.any():
+        return log_p
+    return np.where(broken.any(-1, keepdims=True), -np.log(log_p.shape[-1]), log_p).astype(log_p.dtype)

@@ -20,6 +20,7 @@ from prequential.learners.gate import check_float32
 from prequential.learners.home import Home, holds_learner
 from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory, saved_journal
+from prequential.learners.outliers import Hint
 from prequential.learners.trainer import Examples, Replay, Trainer
 from prequential.memory import check_fits
 from prequential.models.transformer import Transformer
@@ -132,6 +133,13 @@ class Learner(OnlineLearner):
         if stop is None or stop >= self.position:
             return learning
         return (stop * learning + (self.position - stop) * (forward + votes)) / self.position
+
+    @property
+    def skipped_steps(self) -> int:
+        return 0 if self._trainer is None else self._trainer.skipped
+
+    def _hints(self) -> list[Hint]:
+        return [] if self._inputs is None else self._inputs.hints()
 
     def replay_from(self, stream: Stream | None) -> None:
         """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""

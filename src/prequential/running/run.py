@@ -45,6 +45,7 @@ from prequential.streams.stream import Chunk, Stream
 from prequential.trust import names_from
 
 DEFAULT_CLASSES = 100
+HINTS = 10  # features that are named
 
 # Called with the run after each piece of the stream.
 Progress = Callable[["Run"], None]
@@ -117,6 +118,15 @@ class Run:
     @property
     def finished(self) -> bool:
         return self.position >= self.length
+
+    def hints(self) -> list[str]:
+        """What looks broken in the data, and how many steps could not be taken."""
+        sentences = self.learner.hints(getattr(self.stream, "feature_names", None))
+        if len(sentences) > HINTS:
+            sentences = [*sentences[:HINTS], f"{len(sentences) - HINTS:,} more features have such values"]
+        if self.learner.skipped_steps:
+            sentences.append(f"{self.learner.skipped_steps:,} gradient steps were not finite and were not taken")
+        return sentences
 
     def begin(self) -> None:
         """Writes what a new run starts with."""
@@ -275,6 +285,8 @@ class Run:
             "finished": self.finished,
             "seconds": self.seconds,
             "macs_per_example": self.learner.macs_per_example(),
+            "skipped_steps": self.learner.skipped_steps,
+            "hints": self.hints(),
             **self.scores.to_dict(),
         }
         write_sealed(self.directory / "scores.json", summary)

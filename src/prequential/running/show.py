@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from rich.console import Console
@@ -26,6 +27,8 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
     console.print(f"{run.title} · {run.name} · {scores.count:,} of {run.length:,} examples recorded")
     for line in describe(scores):
         console.print(line)
+    for hint in _hints(directory / "scores.json"):
+        console.print(hint, markup=False, soft_wrap=True)
     pictures = {"curves.png": draw_run, "calibration.png": draw_calibration}
     for name, draw in pictures.items():
         draw({run.name: scores}, directory / name, title=run.title)
@@ -33,3 +36,12 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
         draw_tasks(scores, directory / "tasks.png", title=run.title)
         pictures["tasks.png"] = draw_tasks  # type: ignore[assignment]
     console.print(f"pictures in {directory}: {', '.join(pictures)}", soft_wrap=True)
+
+
+def _hints(path: Path) -> list[str]:
+    """What the run had to say about its data, as far as it has come to an end."""
+    try:
+        found = json.loads(path.read_text()).get("hints", [])
+    except (OSError, ValueError, AttributeError):
+        return []
+    return [str(hint)[:300] for hint in found[:100]] if isinstance(found, list) else []

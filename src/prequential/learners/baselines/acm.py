@@ -11,7 +11,8 @@ from prequential.checkpoint import allow
 from prequential.errors import BadSetting
 from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.baselines.neighbours import NeighbourIndex
-from prequential.learners.normaliser import Normaliser
+from prequential.learners.normaliser import Normaliser, bounded
+from prequential.learners.outliers import Hint
 
 SMOOTHINGS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])  # imaginary votes, spread over all classes
 FORGET = 0.999  # how the loss of each choice of k and smoothing fades
@@ -133,7 +134,7 @@ class ACM(OnlineLearner):
     def _features(self, x: np.ndarray, consecutive: bool) -> np.ndarray:
         flat = x.reshape(len(x), -1)
         if self.normaliser is None:
-            return flat.astype(np.float32)
+            return bounded(flat.astype(np.float32))
         return self.normaliser.transform(flat) if consecutive else self.normaliser.each(flat)
 
     def _votes(self, item: np.ndarray) -> np.ndarray:
@@ -194,6 +195,9 @@ class ACM(OnlineLearner):
             self._slots = grown
         self._slots[self._count : self._count + len(slots)] = slots
         self._count += len(slots)
+
+    def _hints(self) -> list[Hint]:
+        return [] if self.normaliser is None else self.normaliser.hints()
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prequential.learners.optimiser import all_finite
+
 
 class AdamW:
     """PyTorch's AdamW with weight decay on matrices only: never on biases and norms.
@@ -31,6 +33,7 @@ class AdamW:
 
     def __init__(self, parameters: Iterable[tuple[str, nn.Parameter]], *, rate: float, weight_decay: float) -> None:
         self._named = dict(parameters)
+        self.skipped = 0  # steps not taken
         groups = [
             {"params": [p for p in self._named.values() if p.ndim >= 2], "weight_decay": weight_decay},
             {"params": [p for p in self._named.values() if p.ndim < 2], "weight_decay": 0.0},
@@ -38,9 +41,13 @@ class AdamW:
         self._adamw = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate, fused=True)
 
     def step(self, loss: Tensor) -> None:
-        """Takes a step against the gradient of the loss."""
+        """Takes a step against the gradient of the loss; one that is not finite is not taken, and counted."""
         parameters = list(self._named.values())
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        gradients = torch.autograd.grad(loss, parameters)
+        if not all_finite(list(gradients)):
+            self.skipped += 1
+            return
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=True)

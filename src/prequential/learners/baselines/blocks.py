@@ -15,6 +15,7 @@ from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.baselines.network import Network
 from prequential.learners.gate import check_float32
 from prequential.learners.inputs import Inputs
+from prequential.learners.outliers import Hint
 from prequential.settings import Settings
 
 
@@ -103,6 +104,17 @@ class BlockLearner(OnlineLearner):
 
     def _tensor(self, inputs: np.ndarray) -> Tensor:
         return torch.from_numpy(inputs).to(self.device)
+
+    @property
+    def skipped_steps(self) -> int:
+        return 0 if self.inputs is None else self._skipped()
+
+    def _skipped(self) -> int:
+        """Steps that were not taken, once there is a network."""
+        return 0
+
+    def _hints(self) -> list[Hint]:
+        return [] if self.inputs is None else self.inputs.hints()
 
     def flush(self) -> None:
         """Learns from the unfinished block now. The next block is the rest of it."""

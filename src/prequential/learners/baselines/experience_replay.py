@@ -14,6 +14,7 @@ from prequential.errors import BadSetting
 from prequential.learners.baselines.blocks import BlockLearner
 from prequential.learners.baselines.fifo import FIFOBuffer
 from prequential.learners.baselines.network import Network
+from prequential.learners.optimiser import all_finite
 
 FACTORS = (2.0, 1.0, 0.5)  # of the learning rate, in the three copies of PoLRS
 MIDDLE = 1
@@ -135,7 +136,7 @@ class ExperienceReplay(BlockLearner):
         self._forget_momentum()
         self.buffer = FIFOBuffer(self._own["buffer"])
         self.rate = float(self._own["rate"])
-        self.steps = 0
+        self.steps = self.skipped = 0
         self.right = np.zeros(len(FACTORS), dtype=np.int64)  # next-batch hits of each copy since the last selection
         self.fit = np.zeros(4, dtype=np.int64)  # since then: hits and examples, replayed and new, of the reported copy
 
@@ -175,10 +176,13 @@ class ExperienceReplay(BlockLearner):
         loss = sum(F.cross_entropy(z, y) for z, (_, y) in zip(logits, parts, strict=True)) / len(parts)
         parameters = list(network.parameters())
         gradients = torch.autograd.grad(loss, parameters)  # type: ignore[arg-type]
-        with torch.no_grad():
-            for parameter, gradient, v in zip(parameters, gradients, velocity, strict=True):
-                v.mul_(self.momentum).add_(gradient).add_(parameter, alpha=self.weight_decay)
-                parameter.sub_(v, alpha=rate)
+        if not all_finite(list(gradients)):
+            self.skipped += 1
+        else:
+            with torch.no_grad():
+                for parameter, gradient, v in zip(parameters, gradients, velocity, strict=True):
+                    v.mul_(self.momentum).add_(gradient).add_(parameter, alpha=self.weight_decay)
+                    parameter.sub_(v, alpha=rate)
         return [int((z.argmax(1) == y).sum()) for z, (_, y) in zip(logits, parts, strict=True)]
 
     def _select(self) -> None:
@@ -205,6 +209,9 @@ class ExperienceReplay(BlockLearner):
     def _forget_momentum(self) -> None:
         self.velocity = [[torch.zeros_like(p) for p in network.parameters()] for network in self.copies]
 
+    def _skipped(self) -> int:
+        return self.skipped
+
     def _parts(self) -> dict[str, Any]:
         return {
             "copies": [dict(network.named_parameters()) for network in self.copies],
@@ -212,6 +219,7 @@ class ExperienceReplay(BlockLearner):
             "buffer": self.buffer.state(),
             "rate": np.array([self.rate]),
             "steps": self.steps,
+            "skipped": self.skipped,
             "right": self.right.copy(),
             "fit": self.fit.copy(),
         }
@@ -222,4 +230,5 @@ class ExperienceReplay(BlockLearner):
         self.velocity = [[torch.as_tensor(v).clone().to(self.device) for v in copy] for copy in state["velocity"]]
         self.buffer.load_state(state["buffer"])
         self.rate, self.steps = float(state["rate"][0]), int(state["steps"])
+        self.skipped = int(state.get("skipped", 0))  # an earlier version counted none
         self.right, self.fit = state["right"].copy(), state["fit"].copy()

@@ -13,7 +13,8 @@ from prequential.errors import BadInput, BadSetting
 from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.baselines.calibration import Calibration
 from prequential.learners.baselines.kalman_filter import KalmanFilter
-from prequential.learners.normaliser import Normaliser
+from prequential.learners.normaliser import Normaliser, bounded
+from prequential.learners.outliers import Hint
 from prequential.memory import check_fits
 
 
@@ -123,7 +124,9 @@ class Kalman(OnlineLearner):
     def _features(self, x: np.ndarray, consecutive: bool) -> torch.Tensor:
         """Phi (n, m): standardised where wanted, with a constant 1; changes nothing."""
         flat = x.reshape(len(x), -1)
-        if self.normaliser is not None:
+        if self.normaliser is None:
+            flat = bounded(flat)
+        else:
             flat = self.normaliser.transform(flat) if consecutive else self.normaliser.each(flat)
         phi = np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
         return torch.from_numpy(phi).to(getattr(torch, str(self._config["precision"])))
@@ -163,6 +166,9 @@ class Kalman(OnlineLearner):
                 self.normaliser.update(piece.reshape(len(piece), -1))
             start = stop
         return np.concatenate(rows)
+
+    def _hints(self) -> list[Hint]:
+        return [] if self.normaliser is None else self.normaliser.hints()
 
     def _state(self) -> dict[str, Any]:
         return {

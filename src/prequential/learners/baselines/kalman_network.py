@@ -177,6 +177,9 @@ class KalmanNetwork(Replaying):
         self.optimiser.step(F.cross_entropy(self._phi(x) @ readout.float().to(self.device), y))
         self.steps += 1
 
+    def _skipped(self) -> int:
+        return self.optimiser.skipped
+
     def _parts(self) -> dict[str, Any]:
         return {
             "network": dict(self.network.named_parameters()),
@@ -186,6 +189,7 @@ class KalmanNetwork(Replaying):
             "optimiser": self.optimiser.state(),
             "readers": self.readers.state(),
             "steps": self.steps,
+            "skipped": self._skipped(),
         }
 
     def _load_parts(self, state: dict[str, Any]) -> None:
@@ -196,3 +200,4 @@ class KalmanNetwork(Replaying):
         self.optimiser.load_state(state["optimiser"])
         self.readers.load_state(state["readers"])
         self.steps = int(state["steps"])
+        self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none

@@ -19,6 +19,7 @@ from prequential.errors import BadInput, BadSetting, PrequentialError, one_line
 from prequential.learners.base import check_seed
 from prequential.learners.baselines.remembering import Remembering
 from prequential.learners.normaliser import Normaliser
+from prequential.learners.outliers import Hint
 
 
 class Rebuilt(Remembering):
@@ -146,6 +147,9 @@ class Rebuilt(Remembering):
         K = self.labels.capacity
         p = np.where(total > 0, p / np.where(total > 0, total, 1.0), 1 / K)
         return np.log((1 - self.smoothing) * p + self.smoothing / K)
+
+    def _hints(self) -> list[Hint]:
+        return [] if self._normaliser is None else self._normaliser.hints()
 
     def _common(self) -> dict[str, Any]:
         return {

@@ -143,6 +143,9 @@ class ReplayStreams(Replaying):
             for phi, theta in zip(self.averaged.parameters(), self.network.parameters(), strict=True):
                 phi.lerp_(theta, max(self.average, 1 / self.steps))
 
+    def _skipped(self) -> int:
+        return self.optimiser.skipped + self.calibrator.skipped
+
     def _parts(self) -> dict[str, Any]:
         return {
             "network": dict(self.network.named_parameters()),
@@ -152,6 +155,7 @@ class ReplayStreams(Replaying):
             "calibrator": self.calibrator.state(),
             "readers": self.readers.state(),
             "steps": self.steps,
+            "skipped": self._skipped(),
         }
 
     def _load_parts(self, state: dict[str, Any]) -> None:
@@ -163,3 +167,4 @@ class ReplayStreams(Replaying):
         self.calibrator.load_state(state["calibrator"])
         self.readers.load_state(state["readers"])
         self.steps = int(state["steps"])
+        self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none
