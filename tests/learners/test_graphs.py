@@ -149,7 +149,8 @@ def test_a_state_is_loaded_where_graphs_find_it():
 
 def tensors_of(optimiser):
     states = [tensor for state in optimiser._adamw.state.values() for tensor in state.values()]
-    return [*optimiser._parameters, *states, *(group["lr"] for group in optimiser._adamw.param_groups)]
+    rates = [group["lr"] for group in optimiser._adamw.param_groups]
+    return [*optimiser._parameters, *states, *rates, optimiser._broken, optimiser._one, optimiser._skipped]
 
 
 @pytest.mark.parametrize("steps", [0, 3])
