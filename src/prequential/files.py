@@ -67,14 +67,16 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
-def remove_temporaries(directory: Path, *, shared: bool = False) -> None:
-    """Deletes what killed processes have left in a directory.
+def remove_temporaries(directory: Path, *, shared: bool = False, of: str = "") -> None:
+    """Deletes what killed processes have left in a directory, or of one file in it.
 
     Only its one writer may call it; in a directory shared by several, files of processes that are alive are left.
     """
     if directory.is_dir():
         for path in directory.iterdir():
-            if is_temporary(path) and not path.is_dir() and not (shared and _alive(path.name.split(".")[-2])):
+            if not is_temporary(path) or path.is_dir() or (of and path.name.rsplit(".", 2)[0] != f".{of}"):
+                continue
+            if not (shared and _alive(path.name.split(".")[-2])):
                 path.unlink(missing_ok=True)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -201,6 +205,46 @@ class TestHome:
         learner.learn([1.0], "blue")
         learner.close()
         assert Learner.open(tmp_path).position == 2
+
+    @pytest.mark.parametrize("moment", range(1, 12))
+    def test_a_home_whose_maker_was_killed_can_be_made_again(self, tmp_path, moment, monkeypatch):
+        """Killed before any of the files of a new home takes its place or is synced."""
+        home, count = tmp_path / "home", 0
+
+        class Killed(BaseException):
+            pass
+
+        def counted(original):
+            def call(*arguments, **named):
+                nonlocal count
+                count += 1
+                if count >= moment:  # from then on nothing happens any more, not even cleaning up
+                    raise Killed
+                return original(*arguments, **named)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in ("replace", "fsync", "unlink"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            with contextlib.suppress(Killed):
+                make(home=home).close()
+        gc.collect()
+        learner = make(home=home) if not (home / "learner.json").exists() else Learner.open(home)
+        learner.learn(np.zeros(4), 0)
+        learner.close()
+        assert Learner.open(home).position == 1
+        assert not [path for path in home.rglob("*") if path.name.endswith(".tmp")]
+
+    def test_a_save_removes_what_killed_ones_have_left(self, tmp_path):
+        learner = make()
+        learner.learn(np.zeros(4), 0)
+        (tmp_path / ".learner.999999999.tmp").write_bytes(b"half")
+        (tmp_path / ".other.999999999.tmp").write_bytes(b"of somebody else")
+        (tmp_path / f".learner.{os.getppid()}.tmp").write_bytes(b"being written")
+        learner.save(tmp_path / "learner")
+        left = {path.name for path in tmp_path.glob(".*.tmp")}
+        assert left == {".other.999999999.tmp", f".learner.{os.getppid()}.tmp"}
 
     def test_a_home_that_is_taken_is_refused(self, tmp_path):
         make(home=tmp_path).learn(np.zeros(4), 0)

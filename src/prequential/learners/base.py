@@ -14,7 +14,7 @@ import numpy as np
 
 from prequential.checkpoint import allow, loading, read_checkpoint, write_checkpoint
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
-from prequential.files import storage
+from prequential.files import remove_temporaries, storage
 from prequential.labels import Labels
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
 from prequential.learners.outliers import Hint
@@ -200,6 +200,7 @@ class OnlineLearner(ABC):
         with self._alone(), storage(Path(path)), self._beside(Path(path)) as more:
             saved = {"kind": type(self).__name__, "config": self.config(), "state": self._whole_state(), **more}
             write_checkpoint(Path(path), saved)
+            remove_temporaries(Path(path).parent, shared=True, of=Path(path).name)  # of saves that were killed
 
     @contextmanager
     def _beside(self, path: Path) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 import warnings
 import weakref
@@ -10,11 +11,20 @@ from typing import Any
 
 from prequential.checkpoint import CheckpointFolder, Refuse
 from prequential.errors import BadCheckpoint, BadInput, DamageWarning
-from prequential.files import KeptLock, is_temporary, make_directory, refuse_links, remove_temporaries, storage
+from prequential.files import (
+    KeptLock,
+    is_temporary,
+    make_directory,
+    refuse_links,
+    remove_temporaries,
+    storage,
+    write_atomically,
+)
 from prequential.sealed import read_sealed, write_sealed
 from prequential.streams.journal import Durability, Journal, check_durability
 
 FORMAT = "prequential-home-2"
+BEGUN = ".begun.tmp"  # there while a home is being made
 
 
 class Home:
@@ -48,11 +58,13 @@ class Home:
 
     def begin(self, made: dict[str, Any], *, copied: Journal | None = None) -> Journal:
         """Makes a new home for a learner that is made so, perhaps with the examples of another journal; its journal."""
+        self._remove_unfinished()
         left = [path for path in self.directory.iterdir() if path.name != ".lock" and not is_temporary(path)]
         if left:
             raise BadInput(f"{self.directory} is not empty; Learner.open goes on with a learner that lives there")
         with storage(self.directory):
             remove_temporaries(self.directory)
+            write_atomically(self.directory / BEGUN, b"")
             self.identity = uuid.uuid4().hex
             self.made = {**made, "durability": self.durability}
             if copied is not None:
@@ -60,7 +72,15 @@ class Home:
             journal = self._journal()
             journal.claim(self.identity)
             self._write()
+            remove_temporaries(self.directory)
         return journal
+
+    def _remove_unfinished(self) -> None:
+        """Removes the journal of a home whose maker was killed before it was done: nothing was learnt in it."""
+        if _unfinished(self.directory):
+            with storage(self.directory):
+                refuse_links(self.directory, self.directory / "journal")
+                shutil.rmtree(self.directory / "journal", ignore_errors=True)
 
     def open(self) -> Journal:
         """Opens what is there, and finds out what can be used; the journal."""
@@ -149,7 +169,12 @@ class Home:
 
 def holds_learner(directory: Path) -> bool:
     """Whether a directory looks like a home."""
-    return any((directory / name).exists() for name in ("learner.json", "saves", "journal"))
+    there = any((directory / name).exists() for name in ("learner.json", "saves", "journal"))
+    return there and not _unfinished(directory)
+
+
+def _unfinished(directory: Path) -> bool:
+    return (directory / BEGUN).is_file() and not any((directory / name).exists() for name in ("learner.json", "saves"))
 
 
 def _check_made(made: Any, path: Path) -> None:
