@@ -36,7 +36,7 @@ CALLS: list[tuple[Any, str, str]] = [  # what is called, and to which part that 
     (Optimiser, "step", OPTIMISER),
     (Inputs, "finish_chunk", DATA),
     (Inputs, "replayed", DATA),
-    (Memory, "keep", DATA),
+    (Memory, "write", DATA),
     (Memory, "read", DATA),
 ]
 

@@ -116,7 +116,7 @@ def run_result(directory: Path) -> dict[str, Any]:
     return {
         "records": digest([row for batch in rows for row in batch]),
         "rows": sum(map(len, rows)),
-        "scores": digest({name: scores[name] for name in scores if name != "seconds"}),
+        "scores": digest({name: scores[name] for name in scores if name not in ("seconds", "sha256")}),
         "finished": scores["finished"],
         "state": digest({name: state[name] for name in ("position", "learner", "scores", "records", "fingerprint")}),
         "refused": refused,

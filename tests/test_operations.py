@@ -75,7 +75,7 @@ def turn_of(learner: Learner) -> Counting:
 
 def two_turns_of(learner: Learner) -> Counting:
     """Every second turn of these sizes also moves the tokens in the cache."""
-    return counted(lambda: learner.learn_many(*chunk(99, n=16)))
+    return counted(lambda: [learner.learn_many(*chunk(99 + turn)) for turn in range(2)])
 
 
 def prediction_of(learner: Learner) -> Counting:

@@ -73,7 +73,7 @@ def test_without_a_window_there_is_nothing_to_copy_from():
     assert list(one_token.model.heads) == ["softmax"]
     with pytest.raises(BadSetting, match=r"window \(0\) must hold at least 1 example"):
         make(window=0, method="copy")
-    with pytest.raises(BadSetting, match=r"method \('plain'\) must be one of mixed, paper, copy"):
+    with pytest.raises(BadSetting, match="method is 'plain', expected one of mixed, paper, copy"):
         make(method="plain")
 
 

@@ -168,7 +168,7 @@ class TestResume:
     def test_other_data_is_refused(self, tmp_path):
         new(tmp_path / "run").go()
         settings = tmp_path / "run" / "settings.toml"
-        settings.write_text(settings.read_text().replace("tasks = 4", "tasks = 5"))
+        settings.write_text(settings.read_text().partition("\n")[2].replace("tasks = 4", "tasks = 5"))
         with pytest.raises(BadCheckpoint, match="has changed: its fingerprint is"):
             Run(tmp_path / "run").restore()
 
@@ -189,7 +189,7 @@ class TestResume:
         before = contents(tmp_path / "run")
         settings = tmp_path / "run" / "settings.toml"
         text = settings.read_text()
-        settings.write_text(text.replace("weight_decay = 0.01", "weight_decay = 0.5"))
+        settings.write_text(text.partition("\n")[2].replace("weight_decay = 0.01", "weight_decay = 0.5"))
         with pytest.raises(BadCheckpoint, match=r"made with weight_decay 0.01, expected 0.5; .* nothing was changed"):
             Run(tmp_path / "run").restore()
         settings.write_text(text)

@@ -70,7 +70,7 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize("command", ["resume", "show"])
 def test_a_run_directory_executes_nothing(tmp_path, capsys, marked, finished, command, number):
     run = shutil.copytree(finished, tmp_path / "run")
-    settings = (run / "settings.toml").read_text()
+    settings = (run / "settings.toml").read_text().partition("\n")[2]  # without the checksum, as an attacker may
     attack = attacks(*marked)[number]
     (run / "settings.toml").write_text(settings.replace('learner = "majority"', f"learner = {json.dumps(attack)}"))
     capsys.readouterr()
@@ -178,7 +178,7 @@ def test_a_run_directory_fetches_nothing_without_trust(
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run = shutil.copytree(finished, tmp_path / "run")
-    settings = (run / "settings.toml").read_text()
+    settings = (run / "settings.toml").read_text().partition("\n")[2]  # without the checksum, as an attacker may
     (run / "settings.toml").write_text(re.sub("stream = .*", f'stream = "{stream}"', settings))
     capsys.readouterr()
     said = refused(capsys, [command, run])
@@ -261,6 +261,7 @@ def test_a_file_elsewhere_and_the_command_line_are_the_users_word(tmp_path, monk
 def test_trials_that_the_sweep_cannot_have_drawn_are_not_run(tmp_path, vary):
     pytest.importorskip("optuna")
     from prequential.running.sweep import sweep
+    from prequential.running.sweep_study import SEAL
 
     text = SWEEP.format("").replace("majority.window = [5, 9]", vary)
     (tmp_path / "my.toml").write_text(text.replace('learner = "majority"\n', "") if "learner =" in vary else text)
@@ -269,6 +270,7 @@ def test_trials_that_the_sweep_cannot_have_drawn_are_not_run(tmp_path, vary):
     runs = set((directory / "trials").iterdir())
     with sqlite3.connect(directory / "study.db") as database:
         database.execute("UPDATE trials SET state = 'WAITING'")
+        database.execute("DELETE FROM trial_user_attributes WHERE key = ?", (SEAL,))  # as an attacker may
         if "learner =" in vary:
             hostile = {"name": "CategoricalDistribution", "attributes": {"choices": ["river:naive_bayes.GaussianNB"]}}
             database.execute("UPDATE trial_params SET distribution_json = ?", (json.dumps(hostile),))

@@ -3,7 +3,6 @@
 import copy
 import datetime
 import errno
-import json
 import os
 import pickle
 import shutil
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from prequential.errors import BadCheckpoint, BadInput, DamageWarning, PrequentialError, StorageError
+from prequential.sealed import write_sealed
 from prequential.streams.journal import Journal
 from prequential.streams.records import EXAMPLE, HEAD, SKIPPABLE, record, scan
 from streams.battery import check_stream
@@ -473,7 +473,7 @@ class TestFormat:
             Journal(tmp_path)
 
     def test_another_format_is_named(self, tmp_path):
-        (tmp_path / "journal.json").write_text(json.dumps({"format": "prequential-journal-9"}))
+        write_sealed(tmp_path / "journal.json", {"format": "prequential-journal-9"})
         with pytest.raises(BadInput, match="has format 'prequential-journal-9', expected 'prequential-journal-2'"):
             Journal(tmp_path)
 

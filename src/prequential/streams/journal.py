@@ -167,6 +167,8 @@ class Journal(Stream):
             raise BadCheckpoint(
                 f"{problem or self._log}; the beginning of {self._log} is damaged too, so that its examples cannot be read"
             )
+        if problem and meta is None and not self.write:  # nothing else says what was here
+            raise BadCheckpoint(problem)
         self._take_meta(cover if cover is not None and cover.get("shape") is not None else meta or cover)
         if self._expected is not None and self._meta is not None and self._meta["id"] != self._expected:
             raise BadInput(f"{self.directory} belongs to another learner: its id is {self._meta['id'][:40]}")
