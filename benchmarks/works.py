@@ -381,7 +381,8 @@ def import_everything(kinds: tuple[str, ...] = KINDS) -> None:
 
     matplotlib.use("agg")
     torch.set_num_threads(1)
-    torch.set_num_interop_threads(1)
+    if torch.get_num_interop_threads() != 1:  # it may be set once
+        torch.set_num_interop_threads(1)
     if "sweep" in kinds:
         import optuna.samplers
         import optuna.storages._rdb.storage  # noqa: F401

@@ -42,7 +42,8 @@ def test_each_fault_gives_the_same_result_or_one_sentence(tmp_path: Path, place:
     found = damaged(tmp_path, "--place", place, "--count", str(count), "--seed", "1")["places"][place]
     assert found["found"] == []
     assert found["same"] + found["said"] == count
-    assert found["said"] > 0  # not all of it is rebuilt from somewhere else
+    if place != "show":  # which can rebuild all that it shows
+        assert found["said"] > 0
     assert found["same"] > 0
 
 

@@ -57,5 +57,5 @@ def test_nothing_is_lost_doubled_different_or_left_over(tmp_path: Path, kind: st
 
 def test_a_file_that_is_written_in_place_is_found_out(tmp_path: Path) -> None:
     code = BROKEN.format(folder=str(BENCHMARKS))
-    found = killed(tmp_path, "--kind", "save", "--count", "8", "--seed", "1", code=code)
+    found = killed(tmp_path, "--kind", "save", "--count", "30", "--seed", "1", code=code)
     assert found["faults"] > 0

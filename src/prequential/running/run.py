@@ -289,9 +289,9 @@ class Run:
             "hints": self.hints(),
             **self.scores.to_dict(),
         }
-        write_sealed(self.directory / "scores.json", summary)
         for suffix in ("png", "svg"):
             draw_run({self.name: self.scores}, self.directory / f"curves.{suffix}", title=self.title)
+        write_sealed(self.directory / "scores.json", summary)  # last: a run that has it has everything
 
     @property
     def name(self) -> str:
