@@ -173,7 +173,7 @@ class Trials:
             trial = self._trial(number)
             if trial.state.is_finished():  # taken over, or told just before the connection broke
                 return trial.user_attrs.get("owner") == self.me and trial.state == state
-            for name, value in {**told, SEAL: _seal(trial.params, values, told)}.items():
+            for name, value in {**told, SEAL: _seal(trial.params, values, {**trial.user_attrs, **told})}.items():
                 self._storage.set_trial_user_attr(trial._trial_id, name, value)
             self.study.tell(number, values, state=state)
             return True
