@@ -270,6 +270,7 @@ def test_trials_that_the_sweep_cannot_have_drawn_are_not_run(tmp_path, vary):
     runs = set((directory / "trials").iterdir())
     with sqlite3.connect(directory / "study.db") as database:
         database.execute("UPDATE trials SET state = 'WAITING'")
+        database.execute("DELETE FROM trial_values")
         database.execute("DELETE FROM trial_user_attributes WHERE key = ?", (SEAL,))  # as an attacker may
         if "learner =" in vary:
             hostile = {"name": "CategoricalDistribution", "attributes": {"choices": ["river:naive_bayes.GaussianNB"]}}
