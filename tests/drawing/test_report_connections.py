@@ -69,7 +69,7 @@ def test_slow_clients_are_dropped_and_keep_nobody_out(server):
         most = max(most, threads())
     asked = time.monotonic()
     answer = ask(server)
-    assert time.monotonic() - asked < 1
+    assert time.monotonic() - asked < 3  # at once, also where other tests take the processor
     assert answer.startswith(b"HTTP/1.0 200 ")
     assert b"Connection: close" in answer
     assert most <= connections.MAX_CONNECTIONS + 1

@@ -18,6 +18,7 @@ import random
 import sys
 import tarfile
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -350,12 +351,12 @@ def main() -> int:
     parser.add_argument("--last", type=Path, help="where each case is noted before it runs, to find a crash")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
-    wrong: dict[str, str] = {}
+    wrong: dict[str, str] = {}  # the first case of each kind of failure
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PREQUENTIAL_CACHE"] = f"{folder}/cache"
-        for what, run in cases(given.seed, given.kinds, Path(folder) / "files"):
-            if int(what.split(":")[0].rsplit(" ", 1)[1]) >= given.count:
-                break
+        kinds = given.kinds or list(MAKERS)
+        for what, run in itertools.islice(cases(given.seed, kinds, Path(folder) / "files"), given.count * len(kinds)):
+            kind = what.split(":")[0].rstrip("0123456789 ")
             if given.last:
                 given.last.write_text(what)
             try:
@@ -365,19 +366,12 @@ def main() -> int:
                 good = len(str(error)) <= LONGEST and "\n" not in str(error)
                 counts["refused" if good else "refused at length"] += 1
                 if not good:
-                    wrong.setdefault(
-                        f"{what.split(':')[0].rsplit(' ', 1)[0]} long", f"{what}: {len(str(error))} {error!s:.600}"
-                    )
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                import traceback
-
+                    wrong.setdefault(f"{kind} at length", f"{what}: {error!s:.600}")
+            except Exception as error:
                 counts["raw"] += 1
-                kind = what.split(":")[0].rsplit(" ", 1)[0]
-                frames = [f for f in traceback.extract_tb(error.__traceback__) if "prequential" in f.filename]
-                place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-                wrong.setdefault(f"{kind} {type(error).__name__} {place}", f"{what}: {error!s:.200}")
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{Path(place.filename).name}:{place.lineno}"
+                wrong.setdefault(f"{kind} {type(error).__name__} {where}", f"{what}: {error!s:.200}")
     print(dict(counts))
     for kind, what in wrong.items():
         print(f"- {kind}: {what}")

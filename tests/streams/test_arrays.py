@@ -354,3 +354,52 @@ def test_sentences_name_the_file_and_the_array(tmp_path):
     np.save(tmp_path / "o.npy", objects)
     with pytest.raises(BadInput, match=r"o\.npy holds Python objects, which are never unpickled; save numbers or text"):
         array_stream(tmp_path / "o.npy")
+
+
+def test_masked_values_are_missing():
+    x = np.ma.masked_equal(np.array([[1, 2], [3, -9], [5, 6]]), -9)
+    stream = ArrayStream(x, ["a", "b", "c"])
+    assert stream.missing
+    np.testing.assert_array_equal(stream.read(0, 3).x, [[1, 2], [3, np.nan], [5, 6]])
+    rows = [np.ma.masked_equal(row, -9.0) for row in ([1.0, -9.0], [2.0, 3.0])]
+    np.testing.assert_array_equal(ArrayStream(rows, [0, 1]).read(0, 2).x, [[1, np.nan], [2, 3]])
+    unmasked = ArrayStream(np.ma.masked_array(np.eye(2, dtype=np.float32)), [0, 1])
+    assert unmasked.read(0, 2).x.dtype == np.float32
+    y = np.ma.masked_array([7, 8, 9], mask=[False, True, False])
+    with pytest.raises(BadInput, match="example 1: the label is None, expected a label"):
+        ArrayStream(np.eye(3), y).read(0, 3)
+    assert ArrayStream(np.eye(3), y, on_bad_row="skip").read(0, 3).y == [7, 9]
+    assert ArrayStream(np.eye(3), [1, np.ma.masked, 2], on_bad_row="skip").read(0, 3).y == [1, 2]
+    with pytest.raises(BadInput, match="example 1: time is nan, expected a time"):
+        ArrayStream(np.eye(3), [0, 1, 2], time=y)
+    images = np.ma.masked_array(np.zeros((2, 4, 4), np.uint8), mask=np.arange(32).reshape(2, 4, 4) == 20)
+    with pytest.raises(BadInput, match=r"example 1: feature \(1, 0\) is nan, expected a finite number"):
+        ArrayStream(images, [0, 1]).read(0, 2)
+
+
+def test_masked_values_of_tasks_are_missing():
+    x = np.ma.masked_less(np.arange(12).reshape(6, 2), 2)
+    stream = SplitStream(x, np.arange(6) % 2, tasks=1, ways=2, task_length=6)
+    assert stream.missing
+    assert np.isnan(stream.read(0, 6).x).sum() == 2
+    with pytest.raises(BadInput, match="example 3: the class is masked"):
+        SplitStream(np.eye(6), np.ma.masked_equal(np.arange(6), 3))
+
+
+def test_arrays_that_are_none():
+    import torch
+
+    class Sparse:
+        shape, dtype = (2, 2), np.dtype(float)
+
+        def toarray(self):
+            raise AssertionError
+
+    with pytest.raises(BadInput, match=r"x is a sparse Sparse, expected an array; give x\.toarray\(\)"):
+        ArrayStream(Sparse(), [0, 1])
+    with pytest.raises(BadInput, match="x cannot become an array: "):
+        ArrayStream(torch.eye(2).to_sparse(), [0, 1])
+    assert ArrayStream(torch.eye(2, dtype=torch.bfloat16, requires_grad=True), [0, 1]).read(0, 2).x.tolist() == [
+        [1, 0],
+        [0, 1],
+    ]

@@ -22,6 +22,7 @@ from prequential.streams.stream import in_reading_order
 from prequential.streams.tables import BLOCK_BYTES, BLOCK_ROWS, COMPRESSED, SAMPLE, Table, suffix_of
 
 READ = 16 * 2**20  # bytes scanned at once
+COLUMNS = 2**15  # that a row may have: Arrow takes 20 kB for each
 ROW = 64 * 2**20  # bytes a row, or a block of rows, may take
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 HINT = "say the file's encoding, such as encoding='latin-1'"
@@ -198,6 +199,8 @@ class CsvTable(Table):
             )
 
     def _names(self, part: Part, line: bytes, header: bool) -> list[str]:
+        if (count := line.count(self._csv.delimiter.encode()) + 1) > COLUMNS:
+            raise BadInput(f"{part.path} has {count} columns, expected at most {COLUMNS}")
         if not header:
             count = len(self._csv.header(_ascii(line)))
             names = [f"f{i}" for i in range(count)]

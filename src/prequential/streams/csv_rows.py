@@ -21,6 +21,7 @@ INTEGER = r"^[-+]?\d{1,19}$"
 EXACT = r"^\s*-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*$"
 FLAG = r"^\s*(?i:true|false)\s*$"
 DATE = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}(:?\d{2})?)?)?$"
+PIECE = 2**20  # bytes looked at at once
 NO_ASCII = bytes(range(128)) + b"?" * 128
 HOURS = re.compile("%[HIMSTRcXrs]")  # of a format of dates: whether it has a time of day
 MOSTLY = 0.9  # a column is numbers if so many of its first values are; the others are bad rows
@@ -50,12 +51,7 @@ class CsvRows:
     def ends(self, data: bytes, last: bool) -> np.ndarray:
         """The positions after each row of data that begins with a row; `last`: the end of data ends a row too."""
         codes = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(codes == 10).astype(
-            np.int32
-        )  # data is far shorter; a file of nothing but line ends is long
-        ends += 1
-        if self.quotes and b'"' in data:
-            ends = self._outside_quotes(codes, ends)
+        ends = self._line_ends(codes, self.quotes and b'"' in data)
         if last and (len(ends) == 0 or ends[-1] < len(data)):
             ends = np.append(ends, np.int32(len(data)))
         if len(ends) == 0:
@@ -70,10 +66,23 @@ class CsvRows:
         kept: np.ndarray = ends[~empty]
         return kept
 
-    def _outside_quotes(self, codes: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Those line ends that no quoted field holds: an even number of quotes stands before them."""
-        quotes = np.flatnonzero(codes == 34).astype(np.int32)
-        opening = quotes[::2]
+    def _line_ends(self, codes: np.ndarray, quoted: bool) -> np.ndarray:
+        """The positions after line ends that no quoted field holds: an even number of quotes stands before them."""
+        found, before = [np.empty(0, np.int32)], 0
+        for start in range(0, len(codes), PIECE):  # in pieces: a file of nothing but line ends or quotes has many
+            part = codes[start : start + PIECE]
+            ends = np.flatnonzero(part == 10)
+            quotes = np.flatnonzero(part == 34) if quoted else ends[:0]
+            if len(quotes):
+                self._check_quotes(codes, start + quotes[before % 2 :: 2])
+                ends = ends[(before + np.searchsorted(quotes, ends)) % 2 == 0]
+            elif before % 2:
+                ends = ends[:0]
+            before += len(quotes)
+            found.append((start + 1 + ends).astype(np.int32))
+        return np.concatenate(found)
+
+    def _check_quotes(self, codes: np.ndarray, opening: np.ndarray) -> None:
         allowed = np.zeros(256, bool)
         allowed[[10, 13, 34, ord(self.delimiter)]] = True
         wrong = opening[(opening > 0) & ~allowed[codes[opening - 1]]]
@@ -83,8 +92,6 @@ class CsvRows:
                 f"{self.name}: a quote stands inside an unquoted field near {around!r}, so it cannot be told where rows end; "
                 "double it inside a quoted field, or read the file with quotes=False"
             )
-        kept: np.ndarray = ends[np.searchsorted(quotes, ends) % 2 == 0]
-        return kept
 
     def lines(self, text: bytes) -> pa.Table:
         """The rows of a piece as a column of texts, each with its line end."""
@@ -113,7 +120,7 @@ class CsvRows:
         most = line.count(self.delimiter.encode()) + 1
         row = pacsv.read_csv(
             pa.BufferReader(line),
-            pacsv.ReadOptions(autogenerate_column_names=True),
+            pacsv.ReadOptions(autogenerate_column_names=True, block_size=len(line) + 1),
             self._parsing(None),
             pacsv.ConvertOptions(column_types={f"f{i}": pa.string() for i in range(most)}),
         )
@@ -128,12 +135,11 @@ class CsvRows:
         numbers or true/false only if all of them are; otherwise text, and then NA and null are labels too.
         """
         rows = self._parse(text, self.names, None, {})
-        fields = []
-        for name in self.names:
-            values = rows.column(name)
+        fields, written_in_hex = [], b"0x" in text.lower()
+        for name, values in zip(self.names, rows.columns, strict=True):
             if name == label:
                 found = self._label_type(text, name)
-            elif pa.types.is_integer(values.type) and (self.dates or b"0x" in text.lower()):
+            elif pa.types.is_integer(values.type) and (self.dates or written_in_hex):
                 found = self._text_type(self._parse(text, [name], {name: pa.string()}, {}).column(name))
             elif pa.types.is_string(values.type) and values.null_count < len(values):
                 found = self._text_type(values)

@@ -408,6 +408,8 @@ def decode(
                 return _scaled(image, size, grey)
     except UnidentifiedImageError:  # its text names the file again, or where the bytes are in memory
         return "cannot identify image file"
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return f"it has more pixels than max_pixels ({max_pixels})"
     except OSError as error:
         return reason(error)
     # what Pillow's plugins raise on damaged files, besides what it promises
@@ -423,8 +425,6 @@ def decode(
         RuntimeError,
         struct.error,
         zlib.error,
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
     ) as error:
         return reason(error)
 
