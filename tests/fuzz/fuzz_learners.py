@@ -60,6 +60,7 @@ class Cases:
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed, self.folder = seed, folder
         self.learner: OnlineLearner | None = None
+        self.homes = 0
 
     def run(self, number: int) -> Outcome:
         try:
@@ -113,12 +114,14 @@ class Cases:
         spec = SPECS[block % len(SPECS)]
         shape = rng.choice([(3,), (3,), (3,), (1,), (8, 8), (8, 8, 3)])
         missing = rng.random() < 0.5 and len(shape) == 1 and spec not in RAW
+        for old in self.folder.glob("home-*"):
+            shutil.rmtree(old, ignore_errors=True)
         home = None
         transformer = spec in ("transformer", "two-token", "no-image", "no-attention")
         settings = TINY if len(shape) == 1 else IMAGES
         if transformer and rng.random() < 0.3:
-            home = self.folder / "home"
-            shutil.rmtree(home, ignore_errors=True)
+            self.homes += 1
+            home = self.folder / f"home-{self.homes}"  # a learner that is gone may still hold the last one
             learner: OnlineLearner = Learner(CLASSES, settings=settings, home=home, missing=missing, device="cpu")
         else:
             learner = make_learner(spec, CLASSES, settings=settings, missing=missing)
