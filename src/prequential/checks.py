@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import sys
 import tempfile
+import threading
 import tracemalloc
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
@@ -400,6 +402,85 @@ def _not_a_number(state: Any, name: str) -> str | None:
     return name if broken else None
 
 
+def check_all_or_nothing(make: Make) -> None:
+    """Whatever is wrong with one of several examples, none of them may have been learnt, also where labels were new."""
+    x, y = _examples(50)
+    learner, other = make(3), make(3)
+    bad: list[Hashable] = [*y[:25], object(), *y[26:]]
+    for start in (0, 20):
+        before = learner.state()
+        for call in (learner.learn_many, learner.observe):
+            try:
+                call(x[start:], bad[start:])
+            except BadInput as error:
+                assert f"example {25}:" in str(error), f"{str(error)!r} does not name example 25"
+            else:
+                raise AssertionError("a label that cannot be kept was taken")
+        assert same_state(before, learner.state()), f"a refused label changed the learner at example {start}"
+        for one in (learner, other):
+            one.learn_many(x[start : start + 20], y[start : start + 20])
+    assert same_state(other.state(), learner.state()), "after refused labels it goes on otherwise"
+
+
+def check_copies(make: Make) -> None:
+    """A deep copy must be a learner of its own that goes on alike; pickling must be refused in one sentence."""
+    x, y = _examples(100)
+    for cut in (0, 45):
+        learner = make(3)
+        if cut:
+            learner.observe(x[:cut], y[:cut])
+        copied = copy.deepcopy(learner)
+        assert same_state(learner.state(), copied.state()), f"a copy at example {cut} differs"
+        copied.observe(-x[cut:], y[cut:])
+        again = copy.deepcopy(learner)
+        del copied
+        a, b = again.observe(x[cut:], y[cut:]), learner.observe(x[cut:], y[cut:])
+        assert np.array_equal(a.log_loss, b.log_loss), f"a copy at example {cut} goes on otherwise"
+        assert same_state(learner.state(), again.state()), f"a copy at example {cut} ends otherwise"
+        try:
+            pickle.dumps(learner)
+        except BadInput as error:
+            assert "save(path)" in str(error), f"{str(error)!r} does not say how a learner is kept"
+        else:
+            raise AssertionError("a learner was pickled")
+
+
+def check_threads(make: Make) -> None:
+    """Predicted from several threads while another learns, each prediction must be that of some moment in between."""
+    x, y = _examples(70)
+    alone = make(3)
+    alone.learn_many(x[:30], y[:30])
+    moments = [alone.predict_log_proba(x[:1]).tobytes()]
+    for t in range(30, 70):
+        alone.learn(x[t], y[t])
+        moments.append(alone.predict_log_proba(x[:1]).tobytes())
+    learner, known = make(3), set(moments)
+    learner.learn_many(x[:30], y[:30])
+    over, found = threading.Event(), []
+
+    def predict() -> None:
+        while not over.is_set():
+            try:
+                if learner.predict_log_proba(x[:1]).tobytes() not in known:
+                    found.append("a prediction that belongs to no moment")
+                learner.predict(x[0])
+            except Exception as error:
+                found.append(repr(error))
+
+    threads = [threading.Thread(target=predict) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for t in range(30, 70):
+            learner.learn(x[t], y[t])
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not found, f"{len(found)} predictions beside learning went wrong: {found[0]}"
+    assert same_state(alone.state(), learner.state()), "predictions beside learning changed what was learnt"
+
+
 def check_evaluate(make: Make) -> None:
     """Over a stream, every example must be scored, whatever the length of the last piece."""
     x, y = _examples(131)
@@ -452,6 +533,9 @@ CHECKS: list[Callable[[Make], None]] = [
     check_gate,
     check_conversions,
     check_broken_values,
+    check_all_or_nothing,
+    check_copies,
+    check_threads,
     check_evaluate,
     check_memory,
 ]

@@ -168,7 +168,7 @@ class OnlineLearner(ABC):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on from exactly where `state()` was taken."""
-        with self._guard.changing(), self._guard.reading(whole=False):
+        with self._guard.changing(), self._guard.inside(whole=False):
             self._check_state(state)
             try:
                 self.labels.load_state(state["labels"])
@@ -178,7 +178,7 @@ class OnlineLearner(ABC):
             except BaseException as error:
                 self._give_up(error)
                 raise
-            self._guard.broken = None
+            self._guard.broken = self._guard.mend = None
 
     def _check_state(self, state: dict[str, Any]) -> None:
         """Refuses a state that is not one of this learner, before anything is allocated for it."""
@@ -323,7 +323,7 @@ class OnlineLearner(ABC):
         """Nobody else changes the learner, and nothing that it has begun is under way."""
         with self._guard.changing():
             self._wait()
-            with self._guard.reading():
+            with self._guard.inside():
                 yield
 
     def _wait(self, count: int | None = None) -> None:
@@ -348,7 +348,7 @@ class OnlineLearner(ABC):
 
     def _attempt(self, count: int, act: Callable[[], Made]) -> Made:
         """Does something that learns from so many examples, all of it or nothing; `_changing` says from when on it does."""
-        with self._guard.reading(), Uninterrupted() as self._guard.signals:
+        with self._guard.inside(), Uninterrupted() as self._guard.signals:
             before = self._before(count)
             self._changing = False
             try:

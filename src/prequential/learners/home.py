@@ -37,11 +37,15 @@ class Home:
     directory
         Where it is.
     durability
-        After how many examples the journal is synced.
+        After how many examples the journal is synced; None: as it was.
+    new
+        Whether it is to be made.
     """
 
-    def __init__(self, directory: Path, durability: Durability | None = None) -> None:
+    def __init__(self, directory: Path, durability: Durability | None = None, *, new: bool = False) -> None:
         self.directory = directory
+        if new and directory.exists():
+            self._check_free()
         self.identity = ""
         self.notes: list[str] = []  # what is damaged or was repaired, a sentence each
         self._given = None if durability is None else check_durability(durability)
@@ -58,10 +62,8 @@ class Home:
 
     def begin(self, made: dict[str, Any], *, copied: Journal | None = None) -> Journal:
         """Makes a new home for a learner that is made so, perhaps with the examples of another journal; its journal."""
+        self._check_free()
         self._remove_unfinished()
-        left = [path for path in self.directory.iterdir() if path.name != ".lock" and not is_temporary(path)]
-        if left:
-            raise BadInput(f"{self.directory} is not empty; Learner.open goes on with a learner that lives there")
         with storage(self.directory):
             remove_temporaries(self.directory)
             write_atomically(self.directory / BEGUN, b"")
@@ -81,6 +83,15 @@ class Home:
             with storage(self.directory):
                 refuse_links(self.directory, self.directory / "journal")
                 shutil.rmtree(self.directory / "journal", ignore_errors=True)
+
+    def _check_free(self) -> None:
+        """Refuses a directory in which something is that a process killed while it began has not left."""
+        if not _unfinished(self.directory):
+            for path in self.directory.iterdir() if self.directory.is_dir() else [self.directory]:
+                if path.name != ".lock" and not is_temporary(path):
+                    raise BadInput(
+                        f"{self.directory} is not empty; Learner.open goes on with a learner that lives there"
+                    )
 
     def open(self) -> Journal:
         """Opens what is there, and finds out what can be used; the journal."""
@@ -103,12 +114,13 @@ class Home:
                 self._write()
         return journal
 
-    def save(self, position: int, state: dict[str, Any], generation: int) -> None:
+    def save(self, position: int, state: dict[str, Any], journal: Journal) -> None:
         """Writes a save; it says which home it belongs to and what the learner is made with."""
         with storage(self.directory):
             self._lock.ensure()
             refuse_links(self.directory, self.directory / "saves")
-            home = {"id": self.identity, "generation": generation, "made": self.made}
+            place = {"generation": journal.generation, "last": journal.stamp(position)}
+            home = {"id": self.identity, **place, "made": self.made}
             self._saves.write(position, {**state, "home": home})
 
     def newest(self, journal: Journal, refuse: Refuse) -> tuple[dict[str, Any] | None, list[str]]:
@@ -123,6 +135,8 @@ class Home:
                 return "it says nothing of a position"
             if not journal.holds(int(home.get("generation", 0)), position):
                 return f"the journal was cut back or closed up before example {position}"
+            if None not in (last := home.get("last"), stamp := journal.stamp(position)) and last != stamp:
+                return f"example {position - 1} is another one in the journal"
             return refuse(state)
 
         state, refused = self._saves.newest(foreign)

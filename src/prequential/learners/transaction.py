@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
@@ -63,6 +63,7 @@ class Guard:
 
     def __init__(self, broken: str | None = None) -> None:
         self.broken = broken
+        self.mend: Callable[[], None] | None = None  # what may make it whole again
         self.signals = Uninterrupted()
         self._fresh()
         _guards.add(self)
@@ -70,6 +71,10 @@ class Guard:
     def _fresh(self) -> None:
         self._changes = threading.RLock()  # held from the beginning to the end of a change, also while it waits
         self._state = threading.RLock()  # held while the state is in between, or looked at
+        self._door = (
+            threading.Lock()
+        )  # held by who waits for the state to change it: those who predict let him go first
+        self._owner: int | None = None  # the thread that holds the state
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -79,11 +84,47 @@ class Guard:
 
     @contextmanager
     def reading(self, *, whole: bool = True) -> Iterator[None]:
-        """The only one who looks at the learner, which must be whole, or has it in between."""
-        with self._state:
-            if whole and self.broken is not None:
-                raise BadInput(self.broken)
+        """The only one who looks at the learner, which must be whole."""
+        if self._door.locked() and self._owner != threading.get_ident():
+            with self._door:  # otherwise threads that predict all the time would never let it learn
+                pass
+        with self._held(whole):
             yield
+
+    @contextmanager
+    def inside(self, *, whole: bool = True) -> Iterator[None]:
+        """The only one who has the learner in between; to be used inside `changing`."""
+        if self._owner == threading.get_ident():
+            with self._held(whole):
+                yield
+            return
+        with self._door:
+            self._state.acquire()
+        try:
+            with self._held(whole):
+                yield
+        finally:
+            self._state.release()
+
+    @contextmanager
+    def _held(self, whole: bool) -> Iterator[None]:
+        with self._state:
+            before, self._owner = self._owner, threading.get_ident()
+            try:
+                if whole and self.broken is not None:
+                    self._try_again(self.broken)
+                yield
+            finally:
+                self._owner = before
+
+    def _try_again(self, broken: str) -> None:
+        if self.mend is None:
+            raise BadInput(broken)
+        try:
+            self.mend()
+        except Exception:
+            raise BadInput(broken) from None
+        self.broken = None
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()

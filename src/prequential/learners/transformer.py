@@ -94,7 +94,7 @@ class Learner(OnlineLearner):
         self._pending_slots: list[int] = []
         self._process = os.getpid()
         if home is not None:
-            self._home = Home(Path(home), durability)
+            self._home = Home(Path(home), durability, new=True)
             self._memory = Memory(self._home.begin({"config": self.config(), "labels": self.labels.state()}))
 
     @property
@@ -143,7 +143,7 @@ class Learner(OnlineLearner):
 
     def replay_from(self, stream: Stream | None) -> None:
         """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
-        with self._guard.changing(), self._guard.reading(whole=False):
+        with self._guard.changing(), self._guard.inside(whole=False):
             self._memory.follow(stream)
 
     # Predicting and learning.
@@ -258,7 +258,8 @@ class Learner(OnlineLearner):
         assert inputs is not None
         assert self._trainer is not None
         first = self._trainer.readers.chunk[reader] == 1
-        x, y = (read := chunk or self._read_past(reader)).x, read.y
+        chunk = self._read_past(reader) if chunk is None else chunk
+        x, y = chunk.x, chunk.y
         slots = np.asarray(self.labels.assign(y), np.int64)
         return lambda: (inputs.replayed(reader, x, first=first), slots, np.full(len(slots), known))
 
@@ -323,7 +324,7 @@ class Learner(OnlineLearner):
             journal = self._memory.journal
             assert journal is not None
             self._memory.sync()
-            self._home.save(self.position, self._whole_state(), journal.generation)
+            self._home.save(self.position, self._whole_state(), journal)
 
     @contextmanager
     def _beside(self, path: Path) -> Iterator[dict[str, Any]]:
@@ -342,7 +343,7 @@ class Learner(OnlineLearner):
             needs = bool(saved["state"]["learner"]["memory"]["journal"])
         source = Journal(saved_journal(Path(path), saved.get("journal"))) if needs else None
         learner = cls._loaded(path, device=device)
-        place = Home(Path(home), durability)
+        place = Home(Path(home), durability, new=True)
         journal = place.begin({"config": learner.config(), "labels": learner.labels.state()}, copied=source)
         learner._home, learner._memory = place, Memory(journal)
         with loading(Path(path)):
@@ -446,8 +447,14 @@ class Learner(OnlineLearner):
         journal = self._memory.journal
         if self._home is None or journal is None or self._memory.relearning:
             raise NotImplementedError
-        again = self._from_save(self._home, journal, str(self.device))
-        again._catch_up(journal)
+        try:
+            again = self._from_save(self._home, journal, str(self.device))
+            again._catch_up(journal)
+        except BaseException:
+            self._guard.mend = lambda: self._recover(error)  # the next call tries again
+            raise
+        self._guard.mend = None
+        self.position, self.shape = again.position, again.shape
         self.labels, self._inputs, self._trainer = again.labels, again._inputs, again._trainer
         self._memory, self._done = again._memory, again._done
         self._known, self._known_at_border = again._known, again._known_at_border

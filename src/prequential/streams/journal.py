@@ -177,7 +177,7 @@ class Journal(Stream):
             if self._meta is not None:
                 self._write_cover()
         self._find_end()
-        if self.write:
+        if self.write and self._inode:
             for name in journal_v1.FILES:  # of a conversion that ended before it had tidied up
                 (self.directory / name).unlink(missing_ok=True)
 
@@ -189,6 +189,8 @@ class Journal(Stream):
         """What journal.json says, and what is wrong with it."""
         path = self.directory / "journal.json"
         if not path.exists() and not path.is_symlink():
+            if not self._log.exists() and any((self.directory / name).exists() for name in journal_v1.FILES):
+                raise BadCheckpoint(f"{path} is missing: it says how to read the other files in {self.directory}")
             return None, "" if self._scratch or not self._log.exists() else f"{path} is missing"
         try:
             cover = read_sealed(path)
@@ -262,7 +264,7 @@ class Journal(Stream):
             if begun is None:  # no index that could be used
                 self._index.begin(temporary=not self.write)
                 begun = 0, 0
-            self._go_on(handle, *begun, status.st_size)
+            self._go_on(handle, *begun, status.st_size, cut=self.write)
 
     def _ends(self, window: Window, position: int, offset: int) -> tuple[int, int] | None:
         """Behind the record of a position: which one comes next, and where; None if no such record is there."""
@@ -277,14 +279,15 @@ class Journal(Stream):
             return None
         return following, offset + header.size
 
-    def _go_on(self, handle: int, length: int, end: int, size: int) -> None:
-        """Takes what is in the log from here on."""
+    def _go_on(self, handle: int, length: int, end: int, size: int, *, cut: bool) -> None:
+        """Takes what is in the log from here on; `cut` says whether what is no record at its end is cut off."""
         assert self._index is not None
         self._length, self._end = length, end
         waiting: list[int] = []
         for found in scan(handle, end, size, position=length, tag=self._tag):
             if found.header is None and (found.torn or (found.offset + found.size == size and not found.span)):
-                self._cut(handle, found)
+                if cut:
+                    self._cut(handle, found)
                 break
             if found.header is not None:
                 self._check_kind(found.header)
@@ -308,9 +311,7 @@ class Journal(Stream):
             )
 
     def _cut(self, handle: int, found: Found) -> None:
-        """What follows the last record is none: a writer cuts it off, a reader leaves it."""
-        if not self.write:
-            return
+        """What follows the last record is none: a writer cuts it off."""
         what = f"the last {found.size} bytes of {self._log} are no whole record"
         if not found.torn:  # not what a crash leaves
             place = self._set_aside(handle, found.offset, found.size, found.position)
@@ -346,6 +347,13 @@ class Journal(Stream):
     def holds(self, generation: int, position: int) -> bool:
         """Whether the first `position` examples are still those that they were in an earlier generation."""
         return position <= min(self._restarts[generation:], default=position)
+
+    def stamp(self, length: int) -> int | None:
+        """The checksum of the last of the first `length` examples; None if there is none that can be read."""
+        if not 0 < length <= self._length:
+            return None
+        ((_, example, _),) = self._examples(length - 1, length)
+        return None if example is None else zlib.crc32(example_payload(example))
 
     def refresh(self) -> int:
         """Takes what has been added since, by whoever writes it; the length now."""
@@ -489,7 +497,7 @@ class Journal(Stream):
         assert self._index is not None
         length, end = self._length, self._end
         self._index.begin(temporary=not self.write)
-        self._go_on(handle, 0, 0, end)
+        self._go_on(handle, 0, 0, end, cut=False)
         if self._length < length:  # at the end, nothing says how many there were
             self._index.fill(self._length, length - self._length, self._end, temporary=not self.write)
         self._length, self._end, self._index.rebuilt = length, end, True
@@ -689,15 +697,28 @@ class Journal(Stream):
         if length == self._length:
             return
         self._check_writer()
-        assert self._index is not None
         with storage(self._log):
-            (offset,) = self._index.offsets(length, length + 1)
+            first, offset = self._begins(length)
             self._restart(length)
             with _opened(self._log, _WRITE) as handle:
                 os.ftruncate(handle, offset)
                 if not self._scratch:
                     os.fsync(handle)
-            self._length, self._end = length, offset
+            self._length, self._end = first, offset
+        self.append_gap(length - first)
+
+    def _begins(self, position: int) -> tuple[int, int]:
+        """Where the record of a position is, and the first position that it stands for."""
+        assert self._index is not None
+        with _opened(self._log, _READ) as handle:
+            (offset,) = self._index.offsets(position, position + 1) or (self._end,)
+            if self._ends(Window(handle, self._end, 4096), position, offset) is None:
+                self._rebuild(handle)  # it may be the index that is wrong
+        first = position
+        (offset,) = self._index.offsets(position, position + 1)
+        while first and self._index.offsets(first - 1, first) == [offset]:
+            first -= 1
+        return first, offset
 
     def _restart(self, position: int) -> None:
         """Says that from here on positions are given anew: what was saved beyond it is no longer of this journal."""
@@ -720,21 +741,20 @@ class Journal(Stream):
         What is damaged is copied to a file of its own first; the log is replaced in one go.
         """
         self._check_writer()
-        assert self._index is not None
         lost = [position for position, _ in self.damaged(start)]
         if not lost:
             return []
         with storage(self.directory):
-            offset = self._index.offsets(start, start + 1)[0]
+            earliest, offset = self._begins(start)
             self._restart(lost[0])
             with _opened(self._log, _READ) as handle, new_file(self._log) as target:
-                meta = {**(self._meta or {})}
-                write_all(target, record(META, self._tag, 0, json.dumps(meta).encode()))
+                write_all(target, record(META, self._tag, 0, json.dumps(self._meta).encode()))
                 begun = next(scan(handle, 0, self._end, position=0, tag=self._tag), None)
-                first = begun.size if begun is not None and not begun.span else 0
-                _copy_bytes(handle, target, first, offset)
+                _copy_bytes(handle, target, begun.size if begun is not None and not begun.span else 0, offset)
+                if earliest < start:
+                    write_all(target, gap(self._tag, earliest, start - earliest))
                 position = start
-                for found in scan(handle, offset, self._end, position=start, tag=self._tag):
+                for found in scan(handle, offset, self._end, position=earliest, tag=self._tag):
                     if found.header is None:
                         self._set_aside(handle, found.offset, found.size, found.position)
                     elif found.header.kind == EXAMPLE and (example := read_example(found.payload)) is not None:

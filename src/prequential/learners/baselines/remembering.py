@@ -29,7 +29,7 @@ class Remembering(OnlineLearner):
 
     def replay_from(self, stream: Stream | None) -> None:
         """Reads its past from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
-        with self._guard.changing(), self._guard.reading(whole=False):
+        with self._guard.changing(), self._guard.inside(whole=False):
             self.memory.follow(stream)
 
     @contextmanager
