@@ -23,7 +23,7 @@ from typing import ClassVar
 from prequential.errors import BadInput, StorageError
 
 # In a directory of ours nothing is a symbolic link: following one would write into somebody else's files.
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_atomically(path: Path, data: bytes) -> None:

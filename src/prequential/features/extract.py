@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from prequential.errors import BadInput, BadSetting
-from prequential.features.kept import SkippedList, first_reason, keep_columns
+from prequential.features.kept import BadList, SkippedList, first_reason, keep_columns
 from prequential.features.networks import Network, load_network
 from prequential.features.records import Records, as_records, check_still_there
 from prequential.streams.features import FeatureStream, FeatureWriter
@@ -86,7 +86,7 @@ def extract(
     )
     if not writer.complete:
         with writer:
-            skipped = SkippedList(writer.directory, writer.position, writer.manifest["skipped"])
+            skipped = _skipped(writer, records, batch)
             with closing(skipped):
                 _extract(records, net, writer, skipped, batch, progress)
                 skipped.sync()
@@ -94,8 +94,21 @@ def extract(
             if not rows:
                 reason = first_reason(writer.directory)
                 raise BadInput(f"none of the {len(records)} images can be used; the first: {reason}")
-            keep_columns(writer.directory, records, rows)
+            writer.manifest["columns"] = keep_columns(writer.directory, records, rows)
     return FeatureStream(out_dir)
+
+
+def _skipped(writer: FeatureWriter, records: Records, batch: int) -> SkippedList:
+    """The list of skipped images; a damaged one is made again by trying the images up to here once more."""
+    position, count, checksum = writer.position, writer.manifest["skipped"], writer.manifest.get("skipped_sha256")
+    try:
+        return SkippedList(writer.directory, position, count, checksum)
+    except BadList:
+        with closing(SkippedList(writer.directory, 0, 0)) as again:
+            for start in range(0, position, batch):
+                again.add(records.attempt(start, min(start + batch, position))[2])
+            again.sync()
+        return SkippedList(writer.directory, position, count, checksum)
 
 
 def _extract(
@@ -122,6 +135,7 @@ def _extract(
                 check_still_there(records)
             rows = net(images) if len(labels) else np.empty((0, net.width), np.float32)
             skipped.add(bad)
+            writer.manifest["skipped_sha256"] = skipped.checksum
             due = time.monotonic() - committed > SECONDS_BETWEEN_COMMITS
             if due or writer.manifest["part"] + len(labels) >= writer.manifest["rows_per_shard"]:
                 skipped.sync()  # the manifest that counts the entries may be written next

@@ -10,20 +10,28 @@ The arrays are written from the source and skipped.jsonl when all features are t
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from prequential.errors import BadInput
 from prequential.features.records import Records, plain
-from prequential.files import sync_directory
+from prequential.files import new_file, open_own, write_atomically
+from prequential.streams.feature_files import checksum
 
 ROWS = 1 << 18  # handled at once
+
+
+class BadList(BadInput):
+    """A list of skipped images that is not the one that was written."""
 
 
 class SkippedList:
@@ -40,20 +48,23 @@ class SkippedList:
         How many images of the source the features' manifest counts as handled.
     skipped
         How many of these it counts as skipped.
+    checksum
+        The SHA-256 of their entries, if it knows it.
     """
 
-    def __init__(self, directory: Path, position: int, skipped: int) -> None:
+    def __init__(self, directory: Path, position: int, skipped: int, checksum: str | None = None) -> None:
         self.path = directory / "skipped.jsonl"
-        self.file: BinaryIO = self.path.open("r+b" if self.path.exists() else "w+b")
-        found, end = 0, 0
+        self.file: BinaryIO = os.fdopen(open_own(self.path, os.O_RDWR | os.O_CREAT), "r+b")
+        found, end, self._hash = 0, 0, hashlib.sha256()
         for line in self.file:
             if not _position(line) < position:
                 break
             found, end = found + 1, end + len(line)
-        if found != skipped:
+            self._hash.update(line)
+        if found != skipped or (checksum is not None and self.checksum != checksum):
             self.file.close()
-            raise BadInput(
-                f"{self.path} lists {found} skipped images, expected {skipped}; delete {directory} to extract anew"
+            raise BadList(
+                f"{self.path} is damaged: it lists {found} skipped images, expected {skipped}; delete {directory} to extract anew"
             )
         self.file.truncate(end)
         self.file.seek(end)
@@ -62,8 +73,15 @@ class SkippedList:
         """Writes down images that are skipped, in the order of their positions."""
         for position, reason in sorted(bad.items()):
             entry = {"position": position, "reason": plain(reason)}
-            self.file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+            line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+            self._hash.update(line)
+            self.file.write(line)
         self.file.flush()
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of all entries."""
+        return self._hash.hexdigest()
 
     def sync(self) -> None:
         """Makes the entries survive a power cut."""
@@ -95,23 +113,50 @@ def first_reason(directory: Path) -> str:
         return str(json.loads(file.readline())["reason"])
 
 
-def keep_columns(directory: Path, source: Records, rows: int) -> None:
-    """Writes the arrays that lie beside the features, those that are not there yet."""
+def keep_columns(directory: Path, source: Records, rows: int) -> dict[str, str]:
+    """Writes the arrays that lie beside the features; the checksum of each."""
     columns = getattr(source, "columns", None)
     kinds = {"position": np.dtype(np.int64)}
     kinds |= {name: array.dtype for name, array in (columns(0, 1) if columns else {}).items()}
     starts = source.task_starts() if hasattr(source, "task_starts") else None
-    missing = [name for name in kinds if not (directory / f"{name}.npy").exists()]
-    todo_starts = starts is not None and not (directory / "task_starts.npy").exists()
-    if not missing and not todo_starts:
-        return
-    temporary = {name: directory / f".{name}.npy.tmp" for name in missing}
-    arrays = {
-        name: np.lib.format.open_memmap(path, mode="w+", dtype=kinds[name], shape=(rows,))
-        for name, path in temporary.items()
-    }
+    with ExitStack() as opened:
+        arrays = {name: _new_array(directory / f"{name}.npy", kind, rows, opened) for name, kind in kinds.items()}
+        new_starts = _fill(arrays, directory, source, rows, starts, columns)
+        for array in arrays.values():
+            array.flush()
+        arrays.clear()
+        if starts is not None:
+            kept = np.array([start for start in dict.fromkeys(new_starts) if start < rows], np.int64)
+            data = io.BytesIO()
+            np.save(data, kept)
+            write_atomically(directory / "task_starts.npy", data.getvalue())
+    names = [*kinds, *(["task_starts"] if starts is not None else [])]
+    return {name: checksum(directory / f"{name}.npy") for name in names}
+
+
+def _new_array(path: Path, kind: np.dtype[Any], rows: int, opened: ExitStack) -> np.memmap[Any, Any]:
+    """An array in a new file, which takes its place when all that was opened is closed."""
+    handle = opened.enter_context(new_file(path))
+    file = opened.enter_context(os.fdopen(handle, "r+b", closefd=False))
+    header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (rows,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    start = file.tell()
+    file.truncate(start + rows * kind.itemsize)
+    return np.memmap(file, kind, "r+", start, (rows,))
+
+
+def _fill(
+    arrays: dict[str, np.memmap[Any, Any]],
+    directory: Path,
+    source: Records,
+    rows: int,
+    starts: np.ndarray | None,
+    columns: Callable[[int, int], dict[str, np.ndarray]] | None,
+) -> list[int]:
+    """Fills the arrays; where tasks begin among the rows."""
+    new_starts: list[int] = []
     bad, coming = skipped_positions(directory), -1
-    done, new_starts = 0, []
+    done = 0
     for low in range(0, len(source), ROWS):
         high = min(low + ROWS, len(source))
         here = []
@@ -124,22 +169,11 @@ def keep_columns(directory: Path, source: Records, rows: int) -> None:
             inside = starts[(starts >= low) & (starts < high)]
             new_starts += (done + np.searchsorted(good, inside)).tolist()
         found = {"position": good}
-        if columns and missing != ["position"]:
+        if columns:
             found |= {name: array[good - low] for name, array in columns(low, high).items()}
         for name, array in arrays.items():
             array[done : done + len(good)] = found[name]
         done += len(good)
     if done != rows:
         raise BadInput(f"{directory} has {rows} rows, and {done} images of its source were not skipped")
-    for array in arrays.values():
-        array.flush()
-    arrays.clear()
-    if todo_starts:
-        temporary["task_starts"] = directory / ".task_starts.npy.tmp"
-        with temporary["task_starts"].open("wb") as file:
-            np.save(file, np.array([start for start in dict.fromkeys(new_starts) if start < rows], np.int64))
-    for name, path in temporary.items():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        path.replace(directory / f"{name}.npy")
-    sync_directory(directory)
+    return new_starts

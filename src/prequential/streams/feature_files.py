@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -13,8 +12,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from prequential.errors import BadInput
+from prequential.files import new_file
+from prequential.sealed import read_json
 from prequential.streams.encoding import shown
-from prequential.streams.limits import reading, reason
+from prequential.streams.limits import reason
 
 FORMAT = "prequential-features-1"
 KEYS = ("width", "dtype", "classes", "labels", "rows", "shards", "position", "complete")
@@ -43,9 +44,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise BadInput(
             f"{path} does not exist; a folder of features has a manifest.json, x-00000.npy, y-00000.npy and so on"
         )
-    with reading(path, "is damaged"):
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        found = manifest.get("format")
+    manifest = read_json(path)
+    found = manifest.get("format")
     if found != FORMAT:
         raise BadInput(f"{path} has format {found!r}, expected {FORMAT!r}")
     for name in KEYS:
@@ -83,20 +83,28 @@ def _is_count(value: Any, least: int) -> bool:
 
 def write_shard(path: Path, rows: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     """Writes bare rows as an .npy file under a temporary name, makes it durable, renames it. Its checksum."""
-    temporary = path.with_name(f".{path.name}.tmp")
     digest = hashlib.sha256()
     rows.seek(0)
-    with temporary.open("w+b") as file:
+    with new_file(path) as handle, os.fdopen(handle, "w+b", closefd=False) as file:
         np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
         file.seek(0)
         digest.update(file.read())
         while piece := rows.read(1 << 22):
             digest.update(piece)
             file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
     return digest.hexdigest()
+
+
+def check_content(path: Path, expected: str | None) -> None:
+    """Refuses a file that is not what was written; where no checksum is known, it is taken as it is."""
+    try:
+        found = checksum(path) if expected is not None else None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    if found is not None and found != expected:
+        raise BadInput(
+            f"{path} is damaged: its checksum is {found[:12]}…, expected {str(expected)[:12]}…; extract these features anew"
+        )
 
 
 def check_shard(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:

@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,11 +22,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from prequential.errors import BadInput, BadSetting
-from prequential.files import sync_directory, write_atomically
+from prequential.files import make_directory, open_own, remove_temporaries, sync_directory
 from prequential.labels import decode, encode
+from prequential.sealed import read_json, write_sealed
 from prequential.streams.arrays import load_npy
 from prequential.streams.feature_files import (
     FORMAT,
+    check_content,
     check_shard,
     checksum,
     lock,
@@ -36,6 +39,8 @@ from prequential.streams.feature_files import (
 from prequential.streams.limits import reading
 from prequential.streams.stream import Chunk, Stream
 from prequential.streams.tasks import Pool
+
+COPY = ".manifest.json.copy"
 
 
 class FeatureStream(Stream):
@@ -82,6 +87,7 @@ class FeatureStream(Stream):
             # only what was declared: the labels that occur are known when the last of them has come
             self.classes = [decode(code) for code in given] if isinstance(given, list) else given
             self.skipped = int(self.manifest.get("skipped", 0))  # images that could not be used
+        self._checksums = {shard[kind]: shard.get(f"{kind}_sha256") for shard in self._shards for kind in ("x", "y")}
         self._offsets: dict[str, int] = {}  # where the numbers begin in the shards looked at so far
 
     def __len__(self) -> int:
@@ -102,8 +108,9 @@ class FeatureStream(Stream):
 
     def task_starts(self) -> np.ndarray | None:
         path = self.directory / "task_starts.npy"  # kept where the images came in tasks
-        if not path.is_file():
+        if not path.is_file() and "task_starts" not in self.manifest.get("columns", {}):
             return None
+        check_content(path, self.manifest.get("columns", {}).get("task_starts"))
         starts = load_npy(path)
         if starts.ndim != 1 or starts.dtype.kind not in "iu":
             raise BadInput(
@@ -199,7 +206,9 @@ class FeatureStream(Stream):
 
     def _offset(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
         if name not in self._offsets:
-            self._offsets[name] = check_shard(self.directory / name, dtype, shape)
+            offset = check_shard(self.directory / name, dtype, shape)
+            check_content(self.directory / name, self._checksums[name])  # once, before anything in it is used
+            self._offsets[name] = offset
         return self._offsets[name]
 
 
@@ -250,6 +259,7 @@ class FeatureWriter:
         }
         progress: dict[str, Any] = {"rows": 0, "position": 0, "skipped": 0, "part": 0, "labels": None, "shards": []}
         self.manifest: dict[str, Any] = {**settings, **progress, "complete": False}
+        self._restore_manifest()
         if (self.directory / "manifest.json").exists():
             self.manifest = read_manifest(self.directory)
             begun = {**self.manifest, **self.manifest["about"]}
@@ -257,9 +267,10 @@ class FeatureWriter:
                 if name != "about" and begun.get(name) != value:
                     raise BadSetting(f"{self.directory} was begun with {name} {begun.get(name)!r}, not {value!r}")
         else:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory)
         self._known = {decode(code): i for i, code in enumerate(self.manifest["labels"] or [])}
         self._parts: tuple[BinaryIO, BinaryIO] | None = None
+        self._hashes = [hashlib.sha256(), hashlib.sha256()]  # of the part files
         if self.manifest["complete"]:
             self._remove_parts()
         else:
@@ -301,6 +312,8 @@ class FeatureWriter:
         numbers = self._numbers(y, first)
         for file, array in zip(self._parts, (stored, numbers), strict=True):
             file.write(array.data)
+        for digest, array in zip(self._hashes, (stored, numbers), strict=True):
+            digest.update(array.data)
         self.manifest["part"] += len(y)
 
     def _numbers(self, y: Sequence[Hashable], first: int) -> np.ndarray:
@@ -326,6 +339,7 @@ class FeatureWriter:
         for file in self._parts or ():
             file.flush()
             os.fsync(file.fileno())
+        self.manifest["part_sha256"] = [digest.hexdigest() for digest in self._hashes]
         self._write_manifest()
 
     def finish(self) -> None:
@@ -338,6 +352,7 @@ class FeatureWriter:
             raise BadInput(f"{self.directory} got no rows, and {self.manifest['skipped']} examples were skipped")
         self.close()
         self.manifest["complete"] = True
+        self.manifest.pop("part_sha256", None)
         self._write_manifest()
         self._remove_parts()
 
@@ -368,24 +383,59 @@ class FeatureWriter:
 
     def _open_parts(self) -> None:
         row = np.dtype(self.manifest["dtype"]).itemsize * self.manifest["width"]
-        files = []
-        for kind, size in (("x", row), ("y", 4)):
-            path = self._part_path(kind)
-            file = path.open("r+b" if path.exists() else "w+b")
-            files.append(file)
-            if not lock(file):
+        files: list[BinaryIO] = []
+        for kind in ("x", "y"):
+            files.append(os.fdopen(open_own(self._part_path(kind), os.O_RDWR | os.O_CREAT), "r+b"))
+            if not lock(files[-1]):
                 raise BadInput(f"{self.directory} is being written by another process")
-            wanted = self.manifest["part"] * size
-            found = file.seek(0, os.SEEK_END)
-            if found < wanted:
-                raise BadInput(f"{path} has {found} bytes, expected at least {wanted}")
-            file.truncate(wanted)  # rows written after the last commit
-            file.seek(wanted)
         self._parts = (files[0], files[1])
-        for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
-            path.unlink()
+        sizes = (row * self.manifest["part"], 4 * self.manifest["part"])
+        if not self._parts_are_whole(sizes):
+            self._back_to_border()
+            sizes = (0, 0)
+        for file, size in zip(files, sizes, strict=True):
+            file.truncate(size)  # rows written after the last commit
+            file.seek(size)
+        remove_temporaries(self.directory)
         if self.manifest["part"] >= self.manifest["rows_per_shard"]:  # interrupted just before the shard was closed
             self._close_shard()
+
+    def _parts_are_whole(self, sizes: tuple[int, int]) -> bool:
+        """Whether the part files hold what the manifest counts; takes it into their checksums."""
+        told = self.manifest.get("part_sha256")
+        for i, (file, size) in enumerate(zip(self._parts or (), sizes, strict=True)):
+            if (found := file.seek(0, os.SEEK_END)) < size:
+                if "border" not in self.manifest:  # an earlier version did not know the last one
+                    raise BadInput(f"{self._part_path('xy'[i])} has {found} bytes, expected at least {size}")
+                return False
+            file.seek(0)
+            left = size
+            while left and (piece := file.read(min(left, 1 << 22))):
+                self._hashes[i].update(piece)
+                left -= len(piece)
+            if told is not None and self.manifest["part"] and self._hashes[i].hexdigest() != told[i]:
+                return False
+        return True
+
+    def _back_to_border(self) -> None:
+        """Forgets the rows after the last shard, whose files are damaged; they are extracted again."""
+        border = self.manifest["border"]
+        self.manifest |= {"part": 0, "position": border["position"], "skipped": border["skipped"]}
+        self.manifest["skipped_sha256"] = border["skipped_sha256"]
+        labels = self.manifest["labels"]
+        self.manifest["labels"] = None if border["labels"] is None else labels[: border["labels"]]
+        self._known = {decode(code): i for i, code in enumerate(self.manifest["labels"] or [])}
+        self._hashes = [hashlib.sha256(), hashlib.sha256()]
+
+    def _border(self) -> dict[str, Any]:
+        """Where the last shard ends: what is after it can be extracted again."""
+        labels = self.manifest["labels"]
+        return {
+            "position": self.manifest["position"],
+            "skipped": self.manifest["skipped"],
+            "skipped_sha256": self.manifest.get("skipped_sha256"),
+            "labels": None if labels is None else len(labels),
+        }
 
     def _close_shard(self) -> None:
         """Turns the part files into a shard. Interrupted anywhere, the old manifest with the part files still holds."""
@@ -402,10 +452,25 @@ class FeatureWriter:
         self.manifest["shards"].append(shard)
         self.manifest["rows"] += rows
         self.manifest["part"] = 0
+        self.manifest["border"] = self._border()
+        self._hashes = [hashlib.sha256(), hashlib.sha256()]
         self._write_manifest()
         for file in self._parts:
             file.truncate(0)
             file.seek(0)
 
     def _write_manifest(self) -> None:
-        write_atomically(self.directory / "manifest.json", (json.dumps(self.manifest, indent=1) + "\n").encode())
+        self.manifest.setdefault("border", {"position": 0, "skipped": 0, "skipped_sha256": None, "labels": None})
+        if self.manifest["complete"]:
+            del self.manifest["border"]
+        write_sealed(self.directory / "manifest.json", self.manifest)
+        write_sealed(self.directory / COPY, self.manifest)  # second, so that one of the two is always whole
+
+    def _restore_manifest(self) -> None:
+        """Puts the copy of the manifest in its place where that is damaged or gone: the shards are worth keeping."""
+        path = self.directory / "manifest.json"
+        try:
+            read_json(path)
+        except (FileNotFoundError, BadInput):
+            with suppress(FileNotFoundError, BadInput):
+                write_sealed(path, read_json(self.directory / COPY))
