@@ -14,7 +14,7 @@ import torch
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.features import Network, extract, load_network
-from prequential.streams.features import FeatureStream
+from prequential.streams.features import COPY, FeatureStream
 from prequential.streams.stream import Chunk, Stream
 
 
@@ -125,7 +125,7 @@ def test_a_stream_that_raises_is_read_around_its_bad_images(tmp_path, monkeypatc
 
 def test_sources_that_know_no_more_leave_no_columns(tmp_path):
     extract(Images(), colours(), tmp_path)
-    found = sorted(path.name for path in tmp_path.iterdir())
+    found = sorted(path.name for path in tmp_path.iterdir() if path.name != COPY)
     assert found == ["manifest.json", "position.npy", "skipped.jsonl", "x-00000.npy", "y-00000.npy"]
 
 
@@ -160,12 +160,32 @@ def test_entries_after_the_last_commit_are_written_again(tmp_path):
     extract(Damaged(), colours(), tmp_path / "b", batch=8)
     a, b = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("a", "b"))
     assert a == b
-    # entries that are gone cannot be made up
+
+
+def test_a_damaged_list_of_skipped_images_is_made_again(tmp_path):
+    """By trying the images again; if others can be read now, the features and the list cannot be brought together."""
+
+    def stop(done, total, skipped):
+        if done == 24:
+            raise KeyboardInterrupt
+
+    extract(Damaged(), colours(), tmp_path / "whole", batch=8)
+    expected = {f.name: f.read_bytes() for f in (tmp_path / "whole").iterdir()}
+    for name in ("fewer", "changed"):
+        with pytest.raises(KeyboardInterrupt):
+            extract(Damaged(), colours(), tmp_path / name, batch=8, progress=stop)
+        listed = tmp_path / name / "skipped.jsonl"
+        before = listed.read_bytes()
+        listed.write_bytes(before.splitlines(keepends=True)[0] if name == "fewer" else before.replace(b"bad", b"good"))
+        extract(Damaged(), colours(), tmp_path / name, batch=8)
+        assert {f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} == expected
     with pytest.raises(KeyboardInterrupt):
-        extract(Damaged(), colours(), tmp_path / "c", batch=8, progress=stop)
-    (tmp_path / "c" / "skipped.jsonl").write_bytes(before.splitlines(keepends=True)[0])
-    with pytest.raises(BadInput, match="lists 1 skipped images, expected 4; delete"):
-        extract(Damaged(), colours(), tmp_path / "c", batch=8)
+        extract(Damaged(), colours(), tmp_path / "mended", batch=8, progress=stop)
+    (tmp_path / "mended" / "skipped.jsonl").unlink()
+    source = Damaged()
+    source.attempt = lambda a, b: (source.stream.x[a:b], [0] * (b - a), {})  # every image can be read now
+    with pytest.raises(BadInput, match="is damaged: it lists 0 skipped images, expected 4; delete"):
+        extract(source, colours(), tmp_path / "mended", batch=8)
 
 
 def test_a_batch_of_bad_images_alone(tmp_path):
