@@ -1,6 +1,6 @@
 """Kills work of every kind with kill -9, goes on with it, and compares what comes out with work that was not killed.
 
-    python benchmarks/kills.py [--count N] [--kind KIND] [--seed SEED] [--out FOLDER]
+    python benchmarks/kills.py [--count N] [--kind KIND] [--seed SEED] [--mutant NAME] [--out FOLDER]
 
 The kinds: a run (then `resume`), a live learner with a home, a comparison, a sweep, the extraction of features, and a
 learner saved to one path again and again. Each work is killed several times before it may finish, three of four kills
@@ -241,10 +241,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--count", type=int, default=1000, help="kills in all")
     parser.add_argument("--kind", choices=KINDS, help="of one kind only")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mutant", choices=works.MUTANTS, help="a writer that is broken on purpose, to be found out")
     parser.add_argument("--out", type=Path, help="folder for kills.json; by default nothing is written")
     given = parser.parse_args(arguments)
     todo = shares(given.count, given.kind)
     works.import_everything(tuple(todo))
+    if given.mutant:
+        works.MUTANTS[given.mutant]()
     console = works.console()
     kinds: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="kills-", dir=works.memory_folder()) as name:

@@ -436,3 +436,47 @@ def commit_often() -> None:
     """Extraction saves after every batch, in this process, and closes a shard after some rows."""
     module: Any = importlib.import_module("prequential.features.extract")
     module.SECONDS_BETWEEN_COMMITS = -1.0
+
+
+def _write_in_place() -> None:
+    """A new file is no longer written under another name first."""
+    from prequential import files
+
+    files.temporary_name = lambda path: path
+
+
+def _acknowledge_before_writing() -> None:
+    """The journal acknowledges an example and writes it with the next one."""
+    from prequential.streams.journal import Journal
+
+    append, late = Journal.append, {}
+
+    def append_late(journal: Journal, x: np.ndarray, y: Any) -> None:
+        before = late.pop(id(journal), None)
+        if before is None:
+            late[id(journal)] = x, list(y)
+        else:
+            append(journal, np.concatenate([before[0], x]), [*before[1], *y])
+
+    Journal.append = append_late  # type: ignore[method-assign]
+
+
+def _write_twice() -> None:
+    """The journal writes every example a second time."""
+    from prequential.streams.journal import Journal
+
+    append = Journal.append
+
+    def append_twice(journal: Journal, x: np.ndarray, y: Any) -> None:
+        append(journal, x, y)
+        append(journal, x, y)
+
+    Journal.append = append_twice  # type: ignore[method-assign]
+
+
+# Writers that are broken on purpose: the kills must find each of them out.
+MUTANTS = {
+    "write-in-place": _write_in_place,
+    "acknowledge-before-writing": _acknowledge_before_writing,
+    "write-twice": _write_twice,
+}

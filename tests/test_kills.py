@@ -31,3 +31,11 @@ def test_nothing_is_lost_doubled_different_or_left_over(tmp_path: Path, kind: st
     assert found["found"] == []
     assert found["kills"] == count
     assert found["resumed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("mutant", "kind"), [("write-in-place", "save"), ("acknowledge-before-writing", "live"), ("write-twice", "live")]
+)
+def test_a_writer_that_is_broken_on_purpose_is_found_out(tmp_path: Path, mutant: str, kind: str) -> None:
+    found = killed(tmp_path, "--kind", kind, "--count", "12", "--seed", "1", "--mutant", mutant)
+    assert found["faults"] > 0
