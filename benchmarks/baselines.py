@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from prequential.baselines import ACM, Kalman
 from prequential.learners.base import OnlineLearner
-from prequential.learners.baselines import ACM, Kalman
 
 CLASSES = 100
 

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from prequential.learners.transformer import Learner
-from prequential.streams.tables import TableStream
+from prequential.learners.transformer.learner import Learner
+from prequential.streams.formats.tables import TableStream
 
 
 def write_table(folder: Path, rows: int) -> None:

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from prequential.learners.transformer import Learner
-from prequential.streams.images import ImageStream, decode
+from prequential.learners.transformer.learner import Learner
+from prequential.streams.formats.images import ImageStream, decode
 
 WIDTH, HEIGHT, SIDE, CLASSES, CHUNK = 500, 375, 160, 10, 16
 

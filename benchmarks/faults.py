@@ -44,7 +44,7 @@ from killing import Kill, Tell, attempt
 from rich.table import Table
 
 from prequential.errors import PrequentialError
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 
 KINDS = ("flip", "truncate", "empty", "swap", "delete", "symlink")
 LONGEST = 300
@@ -443,8 +443,8 @@ SHARES = {"home": 180, "run": 120, "show": 60, "compare": 50, "sweep": 30, "feat
 
 def begin_run(directory: Path, seed: int, stop: int | None) -> None:
     """A run of 120 examples that is stopped at so many."""
-    from prequential.running.run import Run
-    from prequential.running.settings import RunSettings
+    from prequential.runs.run import Run
+    from prequential.runs.settings import RunSettings
     from prequential.settings import Settings
 
     settings = RunSettings(tasks=3, task_length=40, threads=1, checkpoint_seconds=0.0)
@@ -464,7 +464,7 @@ def run_result(directory: Path) -> dict[str, Any]:
 
 def run_command(arguments: list[str]) -> list[str]:
     """Runs `prequential`; what it said besides results: the lines that it prints in yellow, and on stderr."""
-    from prequential.cli import main
+    from prequential.cli.app import main
 
     output = io.StringIO()
     with contextlib.redirect_stdout(_Both(output, sys.stdout)):
@@ -485,7 +485,7 @@ class _Both(io.TextIOBase):
 
 def small_parts() -> None:
     """Records in this process come in parts of a few rows."""
-    from prequential.scoring import records
+    from prequential.evaluation import records
 
     records.FIRST_PART, records.PART = 16, 32
 

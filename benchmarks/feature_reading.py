@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prequential.learners.transformer import Learner
-from prequential.streams.features import FeatureStream, FeatureWriter
+from prequential.learners.transformer.learner import Learner
+from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
 from prequential.streams.stream import Watched
 
 CHUNK, READERS, WIDTH = 256, 8, 2048

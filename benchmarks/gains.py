@@ -30,17 +30,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from workloads import CLOC, DIGITS, EMNIST, TWO_TOKEN, Workload, has_bfloat16, steady
 
-from prequential.learners.optimiser import Optimiser
-from prequential.learners.reading import Reader
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
+from prequential.learners.transformer.optimizer import Optimiser
+from prequential.learners.transformer.reading import Reader
 from prequential.models import transformer
 from prequential.models.attention import Past, Turn, attend, rotary_table
-from prequential.models.blocks import Block
+from prequential.models.block import Block
 from prequential.models.context import Seen
 from prequential.models.extractors.convolution import Conv3x3
 from prequential.models.transformer import Transformer
-from prequential.running.allocation import keep_freed_memory
-from prequential.streams.images import ImageStream
+from prequential.runs.allocation import keep_freed_memory
+from prequential.streams.formats.images import ImageStream
 
 Undo = Callable[[Learner], Callable[[], None] | None]
 """Undoes a gain on a learner that has its network; gives what is to be done before each turn, if anything."""

@@ -21,7 +21,7 @@ import numpy as np
 from measuring import Row, in_turns
 from workloads import Workload, steady
 
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 from prequential.settings import Settings
 
 BUDGET = 300.0  # seconds that the longest stream may take where nobody says how long it shall be

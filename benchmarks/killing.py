@@ -276,8 +276,9 @@ class ForkedCell:
 
 def fork_cells() -> None:
     """From now on, cells of this process are forked."""
-    from prequential.running import pool, sweep
-    from prequential.running.cell import run_cell
+    from prequential.runs import pool
+    from prequential.runs.job import run_cell
+    from prequential.sweeps import sweep
 
     def start(cell: pool.Cell, threads: int = 1, *, trust: bool = False) -> subprocess.Popen[bytes]:
         return ForkedCell(run_cell, cell.directory, trust)  # type: ignore[return-value]

@@ -22,8 +22,8 @@ from measuring import Row
 from rich.console import Console
 from rich.table import Table
 
-from prequential.drawing.style import COLOURS, FAINT, GREY, percent, save, short, styled
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
+from prequential.plots.style import COLOURS, FAINT, GREY, percent, save, short, styled
 from prequential.settings import Settings
 
 FEATURES, CLASSES = 64, 10

@@ -17,9 +17,9 @@ from products import Products
 from shares import time_shares
 from workloads import CLOC, CONVNEXT, DIGITS, EMNIST, TWO_TOKEN, Workload, has_bfloat16, steady
 
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 from prequential.settings import for_digits
-from prequential.streams.digits import digits
+from prequential.streams.datasets.digits import digits
 
 TARGETS = {CLOC.name: 0.8, EMNIST.name: 0.65}
 SMALL = {"depth": 1, "window": 32, "chunk": 8}  # what --quick makes of the large ones

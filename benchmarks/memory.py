@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prequential.learners.transformer import Learner
-from prequential.streams.photos import PhotoStream
+from prequential.learners.transformer.learner import Learner
+from prequential.streams.datasets.photos import PhotoStream
 
 
 def resident() -> float:

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from workloads import TWO_TOKEN, Workload, steady
 
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 from prequential.settings import Settings
-from prequential.streams.datasets import electricity
+from prequential.streams.datasets.tabular import electricity
 from prequential.streams.stream import Stream
 
 Step = Callable[[], None]

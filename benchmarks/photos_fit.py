@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from prequential.streams.photos import SECONDS_PER_PHOTO, PhotoStream
-from prequential.streams.yfcc import YfccStream
+from prequential.streams.datasets.photos import SECONDS_PER_PHOTO, PhotoStream
+from prequential.streams.datasets.yfcc import YfccStream
 
 LAGS = {
     "10 minutes": (0, 600),

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from measuring import Row
 from shares import PARTS, PYTHON
 
-from prequential.drawing.style import COLOURS, FAINT, GREY, INK, percent, short, styled
+from prequential.plots.style import COLOURS, FAINT, GREY, INK, percent, short, styled
 
 
 @styled

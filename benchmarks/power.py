@@ -43,7 +43,7 @@ from rich.table import Table
 from works import FeaturesWork, LiveWork, RunWork, SaveWork, Work
 
 from prequential.errors import PrequentialError
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 
 STUDIES = ("home save", "home sync", "home 4", "save", "run", "features")
 SHARES = {"home save": 80, "home sync": 80, "home 4": 80, "save": 80, "run": 60, "features": 40}

@@ -21,8 +21,8 @@ def work(turns: int) -> None:
 
     from prequential import Learner
     from prequential.experiments.base import PAPER
-    from prequential.learners import ranks
-    from prequential.streams.photos import PhotoStream
+    from prequential.learners.transformer import distributed as ranks
+    from prequential.streams.datasets.photos import PhotoStream
 
     torch.set_num_threads(1)
     here = ranks.join("cpu")

@@ -29,8 +29,8 @@ from pictures import draw_growth, draw_ratios, draw_shares
 from rich.console import Console
 from rich.table import Table
 
-from prequential.drawing.style import save
-from prequential.running.allocation import keep_freed_memory
+from prequential.plots.style import save
+from prequential.runs.allocation import keep_freed_memory
 
 PARTS = ("limit", "peers", "growth", "latency", "gains")
 COLUMNS = ("", "median", "best", "target", "", "what", "remarks")

@@ -14,12 +14,12 @@ from unittest.mock import patch
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory
-from prequential.learners.optimiser import Optimiser
-from prequential.learners.transformer import Learner
-from prequential.models import blocks
-from prequential.models.blocks import Block
+from prequential.learners.transformer.inputs import Inputs
+from prequential.learners.transformer.learner import Learner
+from prequential.learners.transformer.optimizer import Optimiser
+from prequential.models import block as blocks
+from prequential.models.block import Block
 from prequential.models.transformer import Transformer
 
 ATTENTION, PROJECTIONS, EXTRACTOR = "attention", "projections and MLP", "extractor"

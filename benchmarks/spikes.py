@@ -22,9 +22,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from prequential.learners.named import make_learner
+from prequential.learners.registry import make_learner
 from prequential.settings import Settings
-from prequential.streams.datasets import covertype, electricity, power_supply
+from prequential.streams.datasets.tabular import covertype, electricity, power_supply
 
 Broken = Callable[[np.ndarray, int], np.ndarray]
 """Breaks values of x (n, features), from a position on, in place; which rows hold a broken value."""

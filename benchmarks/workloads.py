@@ -13,7 +13,7 @@ import torch
 
 from prequential.experiments.base import ON_IMAGES, PAPER
 from prequential.learners.replay import ReplayReaders
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 from prequential.settings import Settings, for_digits
 
 

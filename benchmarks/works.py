@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from prequential.checkpoint import CheckpointFolder
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
+from prequential.storage.checkpoint import CheckpointFolder
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "depth": 1, "window": 16, "chunk": 8, "streams": 2, "recent": 16}
 FLAGS = [part for name, value in SMALL.items() for part in (f"--{name}", str(value))]
@@ -106,7 +106,7 @@ class Work:
 
 def run_result(directory: Path) -> dict[str, Any]:
     """What came out of a run, without times."""
-    from prequential.scoring.records import read_records
+    from prequential.evaluation.records import read_records
 
     rows = [batch.to_pylist() for batch in read_records(directory / "records")]
     scores = json.loads((directory / "scores.json").read_text())
@@ -132,7 +132,7 @@ class RunWork(Work):
     variants = 4
 
     def go(self, tell: Tell) -> None:
-        from prequential.cli import main
+        from prequential.cli.app import main
 
         out = self.folder / "run"
         if (out / "settings.toml").is_file():
@@ -251,7 +251,7 @@ class CompareWork(Work):
     def go(self, tell: Tell) -> None:
         from killing import fork_cells
 
-        from prequential.cli import main
+        from prequential.cli.app import main
 
         fork_cells()
         learners = ["transformer", "last-label", "er(hidden=[8])"]
@@ -273,7 +273,7 @@ class SweepWork(Work):
     def go(self, tell: Tell) -> None:
         from killing import fork_cells
 
-        from prequential.cli import main
+        from prequential.cli.app import main
 
         fork_cells()
         method = 'method = "grid"' if self.variant else 'method = "random"\ntrials = 4'
@@ -324,14 +324,14 @@ class FeaturesWork(Work):
     variants = 2
 
     def go(self, tell: Tell) -> None:
-        from prequential.cli import main
+        from prequential.cli.app import main
 
         size = ["--dtype", "float16" if self.variant else "float32", "--batch", "3"]
         photos, network = f"images:{self.shared / 'photos'}", ["--network", str(self.shared / "network")]
         main(["features", photos, str(self.folder / "out"), *network, *size])
 
     def result(self) -> dict[str, Any]:
-        from prequential.streams.features import FeatureStream
+        from prequential.streams.formats.feature_folder import FeatureStream
 
         out = self.folder / "out"
         stream = FeatureStream(out)
@@ -372,12 +372,12 @@ def import_everything(kinds: tuple[str, ...] = KINDS) -> None:
     import safetensors.numpy  # noqa: F401
     import torch
 
-    import prequential.cli
-    import prequential.learners.baselines
-    import prequential.running.compare
-    import prequential.running.progress
-    import prequential.running.run
-    import prequential.running.show
+    import prequential.baselines
+    import prequential.cli.app
+    import prequential.comparisons.compare
+    import prequential.runs.progress
+    import prequential.runs.run
+    import prequential.runs.show
 
     matplotlib.use("agg")
     torch.set_num_threads(1)
@@ -387,12 +387,12 @@ def import_everything(kinds: tuple[str, ...] = KINDS) -> None:
         import optuna.samplers
         import optuna.storages._rdb.storage  # noqa: F401
 
-        import prequential.running.sweep
+        import prequential.sweeps.sweep
     if "features" in kinds:
         import transformers.models.resnet  # noqa: F401
 
         import prequential.features
-        import prequential.running.extraction  # noqa: F401
+        import prequential.features.command  # noqa: F401
 
 
 def console() -> Console:
@@ -416,12 +416,13 @@ def import_like(told: list[dict[str, Any]]) -> None:
 
 def without_pictures() -> None:
     """Leaves out pictures in this process: they take most of the time of a small run."""
-    from prequential.running import compare, run, show
+    from prequential.comparisons import compare
+    from prequential.runs import run, show
 
     patches: list[tuple[Any, str]] = [(run, "draw_run"), (compare, "_draw")]
     patches += [(show, name) for name in ("draw_run", "draw_calibration", "draw_tasks")]
     with contextlib.suppress(ImportError):  # sweeps are an extra
-        from prequential.running import sweep_tables
+        from prequential.sweeps import tables as sweep_tables
 
         patches += [(sweep_tables, name) for name in ("draw_settings", "draw_history", "draw_fronts")]
     for module, name in patches:
@@ -440,16 +441,17 @@ def commit_often() -> None:
 
 def _write_in_place() -> None:
     """A new file is no longer written under another name first."""
-    from prequential import files
+    from prequential.storage import files
 
     files.temporary_name = lambda path: path
 
 
 def _acknowledge_before_writing() -> None:
     """The journal acknowledges an example and writes it with the next one."""
-    from prequential.streams.journal import Journal
+    from prequential.streams.journal.journal import Journal
 
-    append, late = Journal.append, {}
+    append: Any = Journal.append
+    late: dict[int, tuple[np.ndarray, list[Any]]] = {}
 
     def append_late(journal: Journal, x: np.ndarray, y: Any) -> None:
         before = late.pop(id(journal), None)
@@ -458,12 +460,12 @@ def _acknowledge_before_writing() -> None:
         else:
             append(journal, np.concatenate([before[0], x]), [*before[1], *y])
 
-    Journal.append = append_late  # type: ignore[method-assign]
+    setattr(Journal, "append", append_late)  # noqa: B010
 
 
 def _write_twice() -> None:
     """The journal writes every example a second time."""
-    from prequential.streams.journal import Journal
+    from prequential.streams.journal.journal import Journal
 
     append = Journal.append
 
@@ -471,7 +473,7 @@ def _write_twice() -> None:
         append(journal, x, y)
         append(journal, x, y)
 
-    Journal.append = append_twice  # type: ignore[method-assign]
+    setattr(Journal, "append", append_twice)  # noqa: B010
 
 
 # Writers that are broken on purpose: the kills must find each of them out.

@@ -15,12 +15,12 @@ import pytest
 import sqlalchemy.exc
 import torch
 
-from prequential import cli
-from prequential.cli import main
+from prequential.baselines import Kalman
+from prequential.cli import app as cli
+from prequential.cli.app import main
 from prequential.errors import BadInput, BadSetting
 from prequential.exits import INTERNAL, INTERRUPTED, TRACEBACK, UNUSABLE, USAGE
-from prequential.learners.baselines import Kalman
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 
 
 def end(arguments, capsys):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 2, "window": 16, "chunk": 8, "streams": 1, "neighbours": 16}
 SLACK = 1.03

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prequential.files import write_atomically
+from prequential.storage.files import write_atomically
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -167,7 +167,7 @@ import sys
 sys.path.insert(0, {folder!r})
 import os
 import power
-from prequential.streams import journal
+from prequential.streams.journal import journal
 
 class Believing:
     def __getattr__(self, name):

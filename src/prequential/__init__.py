@@ -6,35 +6,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from prequential.evaluation.evaluate import evaluate as evaluate
+    from prequential.evaluation.scores import Scores as Scores
     from prequential.learners.base import OnlineLearner as OnlineLearner
-    from prequential.learners.transformer import Learner as Learner
-    from prequential.scoring.evaluate import evaluate as evaluate
-    from prequential.scoring.scores import Scores as Scores
+    from prequential.learners.transformer.learner import Learner as Learner
     from prequential.settings import Settings as Settings
-    from prequential.streams.arrays import ArrayStream as ArrayStream
-    from prequential.streams.digits import digits as digits
-    from prequential.streams.journal import Journal as Journal
+    from prequential.streams.datasets.digits import digits as digits
+    from prequential.streams.datasets.photos import PhotoStream as PhotoStream
+    from prequential.streams.formats.arrays import ArrayStream as ArrayStream
+    from prequential.streams.formats.tables import TableStream as TableStream
+    from prequential.streams.journal.journal import Journal as Journal
     from prequential.streams.open import open_stream as open_stream
-    from prequential.streams.photos import PhotoStream as PhotoStream
     from prequential.streams.stream import Chunk as Chunk
     from prequential.streams.stream import Stream as Stream
-    from prequential.streams.tables import TableStream as TableStream
     from prequential.streams.tasks import SplitStream as SplitStream
 
 _PLACES = {
-    "ArrayStream": "streams.arrays",
+    "ArrayStream": "streams.formats.arrays",
     "Chunk": "streams.stream",
-    "Journal": "streams.journal",
-    "Learner": "learners.transformer",
+    "Journal": "streams.journal.journal",
+    "Learner": "learners.transformer.learner",
     "OnlineLearner": "learners.base",
-    "PhotoStream": "streams.photos",
-    "Scores": "scoring.scores",
+    "PhotoStream": "streams.datasets.photos",
+    "Scores": "evaluation.scores",
     "Settings": "settings",
     "SplitStream": "streams.tasks",
     "Stream": "streams.stream",
-    "TableStream": "streams.tables",
-    "digits": "streams.digits",
-    "evaluate": "scoring.evaluate",
+    "TableStream": "streams.formats.tables",
+    "digits": "streams.datasets.digits",
+    "evaluate": "evaluation.evaluate",
     "open_stream": "streams.open",
 }
 __all__ = sorted(_PLACES)

@@ -1,6 +1,6 @@
 """`python -m prequential`, which `torchrun` needs."""
 
-from prequential.cli import main
+from prequential.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
 
-from prequential.calls import check_kinds
 from prequential.errors import BadSetting
+from prequential.specs import check_kinds
 
 LARGEST = 10**12  # of any number among the settings
 

@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from prequential.calls import check_kinds
 from prequential.errors import BadCheckpoint, PrequentialError
+from prequential.specs import check_kinds
 
 PLACES = ("home",)  # arguments that name a directory to write to, which are never a file's to choose
 

@@ -10,11 +10,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from prequential.errors import BadSetting
+from prequential.evaluation.scores import Scores
 from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.base import Ask, Claim, Found, Outcome
 from prequential.learners.base import Charges
-from prequential.learners.named import make_learner
-from prequential.scoring.scores import Scores
+from prequential.learners.registry import make_learner
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -14,7 +14,7 @@ import torch
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.features import Network, extract, load_network
-from prequential.streams.features import COPY, FeatureStream
+from prequential.streams.formats.feature_folder import COPY, FeatureStream
 from prequential.streams.stream import Chunk, Stream
 
 

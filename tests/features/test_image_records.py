@@ -15,8 +15,8 @@ from PIL import Image
 from prequential.errors import BadInput
 from prequential.features import Network, extract
 from prequential.features.records import StreamRecords, as_records, check_still_there
-from prequential.streams.image_tables import ImageTableStream
-from prequential.streams.images import ImageStream
+from prequential.streams.formats.image_tables import ImageTableStream
+from prequential.streams.formats.images import ImageStream
 
 BAD = {0: b"", 5: b"no picture", 11: None}  # None: gone
 GOOD = [i for i in range(20) if i not in BAD]

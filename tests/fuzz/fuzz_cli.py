@@ -18,7 +18,7 @@ import fuzz_toml
 import numpy as np
 from judging import TEXTS, Outcome, judge_sentence, place, safe
 
-from prequential.cli import main
+from prequential.cli.app import main
 
 TINY = [
     "--width",
@@ -244,7 +244,9 @@ def contents(folder: Path) -> dict[Path, str]:
 
 def without_pictures() -> None:
     """Drawing takes most of the time of a small run, and takes no input."""
-    from prequential.running import compare, run, show, sweep_tables
+    from prequential.comparisons import compare
+    from prequential.runs import run, show
+    from prequential.sweeps import tables as sweep_tables
 
     nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
     for module, names in (

@@ -23,12 +23,12 @@ import scipy.sparse
 import torch
 from judging import NUMBERS, Lies, Outcome, Raises, judge, place, safe, tree
 
-from prequential.checkpoint import same_state
 from prequential.errors import PrequentialError
 from prequential.learners.base import OnlineLearner
-from prequential.learners.named import LEARNERS, make_learner
-from prequential.learners.transformer import Learner
+from prequential.learners.registry import LEARNERS, make_learner
+from prequential.learners.transformer.learner import Learner
 from prequential.settings import Settings
+from prequential.storage.checkpoint import same_state
 
 BLOCK = 40  # consecutive cases that meet the same learner
 CLASSES = 4

@@ -9,11 +9,11 @@ from typing import Any
 
 from judging import Outcome, judge
 
-from prequential.running.compare import Plan
-from prequential.running.compare import read_plan as read_comparison
-from prequential.running.settings import RunSettings, read_settings, write_settings
-from prequential.running.sweep_plan import read_sweep
+from prequential.comparisons.compare import Plan
+from prequential.comparisons.compare import read_plan as read_comparison
+from prequential.runs.settings import RunSettings, read_settings, write_settings
 from prequential.settings import Settings
+from prequential.sweeps.plan import read_sweep
 
 SWEEP = """\
 [sweep]

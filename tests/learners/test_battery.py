@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from prequential.checks import CHECKS
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
+from prequential.testing.learners import CHECKS
 
 SMALL = {"width": 16, "heads": 2, "depth": 2, "window": 20, "chunk": 16, "streams": 3}
 VARIANTS = {

@@ -14,12 +14,12 @@ import pytest
 import scipy.sparse
 import torch
 
-from prequential.checkpoint import same_state
+from prequential.baselines import Majority
 from prequential.errors import LONGEST, BadInput, PrequentialError, one_line, short
-from prequential.learners.baselines import Majority
 from prequential.learners.gate import as_examples, as_labels
-from prequential.learners.named import make_learner
-from prequential.learners.transformer import Learner
+from prequential.learners.registry import make_learner
+from prequential.learners.transformer.learner import Learner
+from prequential.storage.checkpoint import same_state
 
 SMALL: dict[str, Any] = {"width": 8, "depth": 1, "window": 8, "chunk": 4, "streams": 2, "heads": 2}
 TWO = [[1.0, 2.0], [3.0, 4.0]]

@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import prequential.files as files
-from prequential.checkpoint import read_checkpoint, same_state
+import prequential.storage.files as files
+from prequential.baselines.replay_streams import ReplayStreams
 from prequential.errors import BadCheckpoint, BadInput, DamageWarning, PrequentialError, StorageError
-from prequential.learners.baselines.replay_streams import ReplayStreams
-from prequential.learners.trainer import Trainer
-from prequential.learners.transformer import Learner
-from prequential.streams.journal import Journal
-from prequential.streams.records import HEAD, scan
+from prequential.learners.transformer.learner import Learner
+from prequential.learners.transformer.trainer import Trainer
+from prequential.storage.checkpoint import read_checkpoint, same_state
+from prequential.streams.journal.journal import Journal
+from prequential.streams.journal.records import HEAD, scan
 
 SMALL = {"width": 8, "heads": 2, "depth": 1, "window": 6, "chunk": 4, "streams": 2, "neighbours": 0, "recent": 0}
 OLD = Path(__file__).parents[1] / "data" / "format-1"
@@ -246,7 +246,7 @@ class TestDamage:
         assert same_state(opened.state(), state)
 
     def test_a_save_that_is_whole_but_none_of_ours(self, tmp_path):
-        from prequential.checkpoint import write_checkpoint
+        from prequential.storage.checkpoint import write_checkpoint
 
         state = live(tmp_path)
         newest = tmp_path / "saves" / "000000000017.safetensors"
@@ -343,7 +343,7 @@ class TestOneWriter:
     def test_many_homes_with_few_handles(self, tmp_path):
         code = f"""
 import resource
-import prequential.files as files
+import prequential.storage.files as files
 from pathlib import Path
 from prequential import Learner
 files.HELD = 8
@@ -672,7 +672,7 @@ class TestSaving:
         assert names[-1] == f"fsync {tmp_path.name}"  # the directory, after the last rename
 
     def test_a_saved_learner_names_no_journal_elsewhere(self, tmp_path):
-        from prequential.checkpoint import write_checkpoint
+        from prequential.storage.checkpoint import write_checkpoint
 
         learner = teach(make(), 0, 6)
         learner.save(tmp_path / "saved")

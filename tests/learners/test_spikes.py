@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from prequential.checkpoint import same_state
-from prequential.checks import check_broken_values
-from prequential.learners.named import make_learner
-from prequential.learners.optimiser import all_finite
-from prequential.learners.trainer import Trainer
-from prequential.learners.transformer import Learner
+from prequential.learners.registry import make_learner
+from prequential.learners.transformer.learner import Learner
+from prequential.learners.transformer.optimizer import all_finite
+from prequential.learners.transformer.trainer import Trainer
 from prequential.settings import Settings
+from prequential.storage.checkpoint import same_state
+from prequential.testing.learners import check_broken_values
 
 SMALL = {"width": 16, "heads": 2, "depth": 1, "window": 32, "chunk": 16, "streams": 2}
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).parent))
 from helpers import FEATURES, example, small
 
-from prequential.learners.transformer import Learner
+from prequential.learners.transformer.learner import Learner
 from prequential.models.pi import PiTransformer
 from prequential.settings import Settings
 

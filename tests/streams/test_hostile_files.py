@@ -29,7 +29,7 @@ READER = """
 import json, os, resource, sys, time
 from prequential.errors import PrequentialError
 from prequential.streams.open import open_stream
-import numpy, pyarrow.parquet, pyarrow.csv, PIL.Image, prequential.streams.images, prequential.streams.cifar
+import numpy, pyarrow.parquet, pyarrow.csv, PIL.Image, prequential.streams.formats.images, prequential.streams.datasets.cifar
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -392,7 +392,7 @@ MANIFESTS = {
 
 
 def test_features_whose_manifest_lies(read, tmp_path):
-    from prequential.streams.features import FeatureWriter
+    from prequential.streams.formats.feature_folder import FeatureWriter
 
     with FeatureWriter(tmp_path, width=3) as writer:
         writer.append(np.ones((2, 3)), [0, 1])

@@ -4,10 +4,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.arrays import ArrayStream
-from prequential.streams.images import ImageStream
+from prequential.streams.formats.arrays import ArrayStream
+from prequential.streams.formats.images import ImageStream
+from prequential.streams.formats.tables import TableStream
 from prequential.streams.open import open_stream, with_whole_path
-from prequential.streams.tables import TableStream
 from prequential.streams.tasks import SplitStream
 from streams.battery import check_stream, fingerprints_elsewhere
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from prequential.calls import nearest
 from prequential.errors import BadSetting
+from prequential.specs import nearest
 
 NAMES = (
     "split-emnist",

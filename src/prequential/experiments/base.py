@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
-from prequential.running.settings import RunSettings
-from prequential.scoring.scores import Scores
+from prequential.evaluation.scores import Scores
+from prequential.runs.settings import RunSettings
 from prequential.settings import Settings
 
 Scale = Literal["small", "paper"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from prequential.drawing.studies import draw_instantaneous, draw_lines
+from prequential.evaluation.scores import Scores
 from prequential.experiments.base import PAPER, Ask, Drawn, Found, Trial, over_seeds
-from prequential.scoring.scores import Scores
+from prequential.plots.studies import draw_instantaneous, draw_lines
 from prequential.settings import Settings
 
 STREAM = "photos"

@@ -13,9 +13,9 @@ Expected on CLOC: 59 % against 18 % without images and 19 % without context.
 
 from __future__ import annotations
 
-from prequential.drawing.comparison import draw_accuracies
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples, figure_of_latest, judged, say_judged
+from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 LEARNERS = {

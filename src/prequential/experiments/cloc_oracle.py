@@ -11,9 +11,9 @@ Expected on CLOC: 12 % for W = 1, rising with W.
 
 from __future__ import annotations
 
-from prequential.drawing.studies import draw_lines
 from prequential.experiments.base import PAPER, Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.cloc import STREAM
+from prequential.plots.studies import draw_lines
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 

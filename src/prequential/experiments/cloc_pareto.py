@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from prequential.drawing.studies import draw_front
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Outcome, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base
+from prequential.plots.studies import draw_front
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 SMALL = {"width": (32, 64, 128, 256), "depth": (1, 2, 4, 6), "streams": (1, 2, 4, 8), "window": (64, 256, 512)}

@@ -14,8 +14,8 @@ Expected on CLOC: 67 %, more than with frozen ResNet features (59 %).
 
 from __future__ import annotations
 
-from prequential.drawing.studies import draw_instantaneous
 from prequential.experiments.base import PAPER, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.plots.studies import draw_instantaneous
 
 STREAM = "cifar100"
 WAYS = 10  # classes of the small one

@@ -12,9 +12,9 @@ Expected: stopping early costs most; steps still help late in the stream.
 
 from __future__ import annotations
 
-from prequential.drawing.comparison import draw_accuracies
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples
+from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from prequential.drawing.comparison import draw_accuracies
+from prequential.comparisons.table1 import LEARNED, OWN, PAPER, check_order, misplaced
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples, figure_of_latest, judged, say_judged
-from prequential.running.table1 import LEARNED, OWN, PAPER, check_order, misplaced
+from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from prequential.drawing.studies import draw_instantaneous
+from prequential.evaluation.scores import Scores
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples
-from prequential.scoring.scores import Scores
+from prequential.plots.studies import draw_instantaneous
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 LEAST_SEEDS = 3  # chance is what this is about

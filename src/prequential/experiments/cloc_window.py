@@ -12,7 +12,6 @@ Expected: a longer window helps up to about 512.
 
 from __future__ import annotations
 
-from prequential.drawing.comparison import draw_accuracies
 from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.cloc import (
     STREAM,
@@ -25,6 +24,7 @@ from prequential.experiments.cloc import (
     say_judged,
     swept,
 )
+from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 

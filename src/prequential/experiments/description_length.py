@@ -12,8 +12,8 @@ Expected: a model that learns in context compresses best once it has learnt to; 
 
 from __future__ import annotations
 
-from prequential.drawing.comparison import draw_bits
 from prequential.experiments.base import PAPER, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.plots.comparison import draw_bits
 
 STREAM = "digits"
 LEARNERS = ("transformer", "no-attention", "kalman", "replay-streams", "er", "last-label")

@@ -15,8 +15,8 @@ of 0.857 (0.540 nats) and 0.940 over the last ten tasks at paper scale.
 
 from __future__ import annotations
 
-from prequential.drawing.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.plots.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 
 STREAM = "emnist"
 SMALL = ON_IMAGES.changed(depth=2, width=128, window=256, rate=128 * 5e-4, extractor_rate=5e-4)

@@ -11,9 +11,9 @@ Expected: longer tasks have a higher average; the learner becomes few-shot after
 
 from __future__ import annotations
 
-from prequential.drawing.studies import draw_lines, draw_task_curves
 from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
+from prequential.plots.studies import draw_lines, draw_task_curves
 
 STREAM = "emnist"
 

@@ -14,9 +14,9 @@ Expected: the mixed learner is ahead of the paper's in every tenth of the stream
 
 from __future__ import annotations
 
-from prequential.drawing.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
+from prequential.plots.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 
 STREAM = "emnist"
 NAMES = {"paper": "the paper's method", "mixed": "mixed"}

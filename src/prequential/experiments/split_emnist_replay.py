@@ -12,9 +12,9 @@ Expected: with one stream the learner usually does not learn to use its context;
 
 from __future__ import annotations
 
-from prequential.drawing.studies import draw_lines
 from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
+from prequential.plots.studies import draw_lines
 
 STREAM = "emnist"
 

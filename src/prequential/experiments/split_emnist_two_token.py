@@ -12,9 +12,9 @@ Expected: the same behaviour, but 2-token needs more examples and more tasks to 
 
 from __future__ import annotations
 
-from prequential.drawing.studies import draw_instantaneous, draw_task_curves
 from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
+from prequential.plots.studies import draw_instantaneous, draw_task_curves
 
 STREAM = "emnist"
 

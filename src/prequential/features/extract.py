@@ -14,7 +14,7 @@ from prequential.errors import BadInput, BadSetting
 from prequential.features.kept import BadList, SkippedList, first_reason, keep_columns
 from prequential.features.networks import Network, load_network
 from prequential.features.records import Records, as_records, check_still_there
-from prequential.streams.features import FeatureStream, FeatureWriter
+from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
 from prequential.streams.stream import Stream
 
 SECONDS_BETWEEN_COMMITS = 20.0  # what an interruption can lose
@@ -62,7 +62,7 @@ def extract(
     Examples
     --------
     >>> import tempfile
-    >>> from prequential.streams.digits import digits
+    >>> from prequential.streams.datasets.digits import digits
     >>> mean = Network("mean", lambda images: images.mean((2, 3)), width=3, size=8)
     >>> features = extract(digits(tasks=2, images=True), mean, tempfile.mkdtemp())
     >>> len(features), features.read(0, 100).x.shape

@@ -24,8 +24,8 @@ import numpy as np
 
 from prequential.errors import BadInput
 from prequential.features.records import Records, plain
-from prequential.files import new_file, open_own, write_atomically
-from prequential.streams.feature_files import checksum
+from prequential.storage.files import new_file, open_own, write_atomically
+from prequential.streams.formats.feature_shards import checksum
 
 ROWS = 1 << 18  # handled at once
 

@@ -42,7 +42,7 @@ class StreamRecords:
 
     Examples
     --------
-    >>> from prequential.streams.arrays import ArrayStream
+    >>> from prequential.streams.formats.arrays import ArrayStream
     >>> records = StreamRecords(ArrayStream(np.array([[1.0], [np.inf], [3.0]]), ["a", "b", "c"]))
     >>> records.attempt(0, 3)[1:]
     (['a', 'c'], {1: 'example 1: feature 0 is inf, expected a finite number'})

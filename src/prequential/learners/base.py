@@ -12,14 +12,14 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
-from prequential.checkpoint import allow, loading, read_checkpoint, write_checkpoint
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
-from prequential.files import remove_temporaries, storage
 from prequential.labels import Labels
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
 from prequential.learners.outliers import Hint
 from prequential.learners.transaction import Guard, Uninterrupted
 from prequential.memory import check_fits, ran_out
+from prequential.storage.checkpoint import allow, loading, read_checkpoint, write_checkpoint
+from prequential.storage.files import remove_temporaries, storage
 from prequential.streams.stream import Stream
 from prequential.trust import stored_arguments
 

@@ -9,9 +9,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from prequential.checkpoint import CheckpointFolder, Refuse
 from prequential.errors import BadCheckpoint, BadInput, DamageWarning
-from prequential.files import (
+from prequential.storage.checkpoint import CheckpointFolder, Refuse
+from prequential.storage.files import (
     KeptLock,
     is_temporary,
     make_directory,
@@ -20,8 +20,8 @@ from prequential.files import (
     storage,
     write_atomically,
 )
-from prequential.sealed import read_sealed, write_sealed
-from prequential.streams.journal import Durability, Journal, check_durability
+from prequential.storage.sealed import read_sealed, write_sealed
+from prequential.streams.journal.journal import Durability, Journal, check_durability
 
 FORMAT = "prequential-home-2"
 BEGUN = ".begun.tmp"  # there while a home is being made

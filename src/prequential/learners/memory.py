@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput
-from prequential.files import DirectoryLock, make_directory, refuse_links, storage, sync_directory
-from prequential.streams.journal import Journal, Mark
+from prequential.storage.files import DirectoryLock, make_directory, refuse_links, storage, sync_directory
+from prequential.streams.journal.journal import Journal, Mark
 from prequential.streams.stream import Chunk, Stream, Watched
 
 

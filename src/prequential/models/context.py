@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from prequential.models.attention import Past
-from prequential.models.cache import KVCache
+from prequential.models.kv_cache import KVCache
 
 
 @dataclass(frozen=True)

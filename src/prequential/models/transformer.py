@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from prequential.models.attention import Past, Turn, band, hide_filler, parts, rotary_table
-from prequential.models.blocks import Block
-from prequential.models.cache import KVCache
+from prequential.models.block import Block
 from prequential.models.context import Context, Seen
 from prequential.models.heads import Head, Pass, make_heads
+from prequential.models.kv_cache import KVCache
 from prequential.settings import Settings
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from prequential.calls import check_kinds, parse_options
 from prequential.errors import BadInput, BadSetting
+from prequential.specs import check_kinds, parse_options
 from prequential.streams.limits import reading
 from prequential.streams.stream import Stream
 
@@ -164,10 +164,10 @@ def table_stream(
     **options: Any,
 ) -> Stream:
     """A table on disk as a stream: of its rows, or of the images in it."""
-    from prequential.streams.arrow_files import ArrowTable
-    from prequential.streams.csv_files import CsvTable
-    from prequential.streams.image_tables import ImageTableStream, image_column
-    from prequential.streams.tables import Table, TableStream, as_table, suffixes_of
+    from prequential.streams.formats.arrow import ArrowTable
+    from prequential.streams.formats.csv import CsvTable
+    from prequential.streams.formats.image_tables import ImageTableStream, image_column
+    from prequential.streams.formats.tables import Table, TableStream, as_table, suffixes_of
 
     path = Path(path)
     table: Table
@@ -221,40 +221,40 @@ def split_stream(
 def _named(name: str) -> Callable[..., Stream]:
     match name:
         case "digits":
-            from prequential.streams.digits import digits
+            from prequential.streams.datasets.digits import digits
 
             return digits
         case "emnist":
-            from prequential.streams.emnist import split_emnist
+            from prequential.streams.datasets.emnist import split_emnist
 
             return split_emnist
         case "cifar100":
-            from prequential.streams.cifar import split_cifar
+            from prequential.streams.datasets.cifar import split_cifar
 
             return split_cifar
         case "split":
             return split_stream
         case "photos":
-            from prequential.streams.photos import PhotoStream
+            from prequential.streams.datasets.photos import PhotoStream
 
             return PhotoStream
         case "yfcc":
-            from prequential.streams.yfcc import YfccStream
+            from prequential.streams.datasets.yfcc import YfccStream
 
             return YfccStream
         case "cloc":
-            from prequential.streams.cloc import ClocStream
+            from prequential.streams.datasets.cloc import ClocStream
 
             return ClocStream
         case "features":
-            from prequential.streams.features import FeatureStream
+            from prequential.streams.formats.feature_folder import FeatureStream
 
             return FeatureStream
         case "images":
-            from prequential.streams.images import ImageStream
+            from prequential.streams.formats.images import ImageStream
 
             return ImageStream
-    from prequential.streams import datasets
+    from prequential.streams.datasets import tabular as datasets
 
     return {"electricity": datasets.electricity, "covertype": datasets.covertype}.get(name, datasets.power_supply)
 
@@ -262,22 +262,23 @@ def _named(name: str) -> Callable[..., Stream]:
 def _by_path(path: Path) -> Callable[..., Stream]:
     if not path.exists():
         raise BadInput(f"{str(path)!r} is neither a known stream nor a path that exists; expected {POSSIBLE}")
-    from prequential.streams.tables import suffix_of, suffixes_of
+    from prequential.streams.formats.tables import suffix_of, suffixes_of
 
     suffix = suffix_of(path)
     if path.is_file() and suffix in TEXT | COLUMNAR:
         return table_stream
     if path.is_file() and suffix in (".npz", ".npy"):
-        from prequential.streams import arrays, datasets
+        from prequential.streams.datasets import tabular as datasets
+        from prequential.streams.formats import arrays
 
         is_covertype = suffix == ".npz" and arrays.npz_names(path) >= datasets.COVERTYPE
         return datasets.covertype if is_covertype else arrays.array_stream
     if (path / "manifest.json").is_file():
-        from prequential.streams.features import FeatureStream
+        from prequential.streams.formats.feature_folder import FeatureStream
 
         return FeatureStream
     if path.is_dir():
-        from prequential.streams.images import SUFFIXES, ImageStream
+        from prequential.streams.formats.images import SUFFIXES, ImageStream
 
         found = suffixes_of(path)
         if found & COLUMNAR:

@@ -1,0 +1,203 @@
+"""The Kalman filter on top of a network that is learned online (Titsias et al. 2023)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from prequential.baselines.adamw import AdamW
+from prequential.baselines.calibration import Calibration
+from prequential.baselines.kalman import check_kalman, make_filter
+from prequential.baselines.replaying import Replaying
+from prequential.errors import BadSetting
+from prequential.learners.replay import ReplayReaders
+
+
+class KalmanNetwork(Replaying):
+    """A network whose last layer is a Kalman filter: the weights of the others are learned by gradient steps.
+
+    The network's features, brought to mean 0 and deviation 1 inside each example and with a constant 1, are what the
+    filter sees; see `Kalman` for what it does with them. When a block is full, the network takes a step on
+    CE(softmax(alpha * features * gamma M), y) with the filter's weights M, drift gamma and alpha as they were before the
+    block, those that predicted it; and one on the chunk of each replay stream with what they are now. All three are
+    constants there. Old labels were learnt from features that have moved since: the drift, learned too, is what forgets them.
+
+    A block is `chunk` examples. The network, the drift and alpha are frozen inside a block, the filter is not: each
+    prediction uses every label before it.
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    hidden
+        Widths of hidden layers; the last one is the number of features. At least one, unless there is an extractor.
+    extractor
+        For images: "convnet", "vgg", "convnext", or "none" for a network of pixels. "auto": convnet.
+    chunk
+        Examples per step.
+    streams
+        Number of streams the network learns from: the reported one and the replay streams. 1 is no replay.
+    rate, weight_decay
+        Of AdamW, on the network.
+    gamma, drift_rate, noise, prior, samples, calibrate, precision
+        Of the filter; as in `Kalman`.
+    standardise
+        Whether x is standardised by the past; by default vectors are, images are not.
+    device
+        Where the network is: cpu, cuda, ... The filter is always on the cpu.
+    missing
+        Whether features may be NaN.
+    seed
+        Seed of the weights, of the replay and of the Monte Carlo samples.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> x = random.normal(size=(1000, 2))
+    >>> y = (x[:, 0] * x[:, 1] > 0).astype(int)
+    >>> learner = KalmanNetwork(2, hidden=(32,), chunk=20, streams=4)
+    >>> charges = learner.observe(x, y)
+    >>> print(f"{charges.correct.mean():.2f}")
+    0.96
+    """
+
+    def __init__(
+        self,
+        classes: int | Sequence[Hashable],
+        *,
+        hidden: Sequence[int] = (256,),
+        extractor: str = "auto",
+        chunk: int = 64,
+        streams: int = 8,
+        rate: float = 1e-3,
+        weight_decay: float = 1e-2,
+        gamma: float = 1.0,
+        drift_rate: float = 1e-2,
+        noise: float | None = None,
+        prior: float | None = None,
+        samples: int = 8,
+        calibrate: bool = True,
+        precision: str = "float64",
+        standardise: bool | None = None,
+        device: str = "cpu",
+        missing: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            classes, block=chunk, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
+            missing=missing, seed=seed,
+        )  # fmt: skip
+        check_kalman(block=chunk, gamma=gamma, drift_rate=drift_rate, noise=noise, prior=prior, precision=precision)
+        if streams < 1:
+            raise BadSetting(f"streams ({streams}) must be at least 1: the reported one counts")
+        for name, value in (("rate", rate), ("weight_decay", weight_decay)):
+            if not value >= 0:
+                raise BadSetting(f"{name} ({value}) must be at least 0")
+        self._own: dict[str, Any] = {
+            "chunk": chunk, "streams": streams, "rate": rate, "weight_decay": weight_decay, "gamma": gamma,
+            "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples, "calibrate": calibrate,
+            "precision": precision,
+        }  # fmt: skip
+        self.remembers = streams > 1
+        self._calibration()  # complains now, not at the first example
+
+    def config(self) -> dict[str, Any]:
+        return {**self._block_config(), **self._own}
+
+    def macs_per_example(self) -> float | None:
+        """A forward pass to predict; forward and backward (twice a forward) in each stream; the filter."""
+        if self.inputs is None:
+            return None
+        network = (1 + 3 * (1 + len(self.readers))) * self.network.macs()
+        return network + self.filter.macs_per_example() + self.calibration.macs_per_example()
+
+    def _calibration(self) -> Calibration:
+        c = self._own
+        return Calibration(
+            self.labels.capacity, samples=c["samples"], learn=c["calibrate"], block=self.stride, seed=self.seed
+        )
+
+    def _build(self, shape: tuple[int, ...], extractor: str) -> None:
+        self.network = self.make_network(shape, extractor)
+        trained = [(name, p) for name, p in self.network.named_parameters() if not name.startswith("readout.")]
+        if not trained:
+            raise BadSetting(
+                "hidden ([]) must name a layer where there is no extractor: nothing would be learned by gradient"
+            )
+        self.optimiser = AdamW(trained, rate=self._own["rate"], weight_decay=self._own["weight_decay"])
+        self.filter = make_filter(self.network.width + 1, self.labels.capacity, {**self._own, "block": self.stride})
+        self.calibration = self._calibration()
+        self.readout = self._readout()  # as it was before the block
+        self.readers = ReplayReaders(self._own["streams"] - 1, seed=self.seed)
+        self.steps = 0
+
+    def _phi(self, x: Tensor) -> Tensor:
+        """What the filter sees, (n, m)."""
+        h = F.layer_norm(self.network.features(x), (self.network.width,))
+        return torch.cat([h, torch.ones_like(h[:, :1])], dim=1)
+
+    def _for_filter(self, x: Tensor) -> Tensor:
+        self.network.eval()
+        return self._phi(x).detach().cpu().to(self.filter.mean.dtype)
+
+    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        before = self._state()  # costs little beside the steps of a chunk
+        try:
+            return super()._observe(x, slots)
+        except BadSetting:  # the filter refused a chunk, perhaps after others had been learnt
+            self._load_state(before)
+            raise
+
+    def _log_p(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(self.calibration.predict(*self.filter.predict(self._for_filter(x))))
+
+    def _piece(self, x: Tensor, slots: np.ndarray) -> Tensor:
+        phi, labels = self._for_filter(x), torch.from_numpy(slots)
+        mean, variance = self.filter.observe(phi, F.one_hot(labels, self.labels.capacity).to(phi.dtype))
+        return torch.from_numpy(self.calibration.observe(mean, variance, labels))
+
+    def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
+        self._step(self._past(x), torch.from_numpy(slots).to(self.device), self.readout)
+        for old_x, old_y in self._replayed(len(slots)):
+            self._step(old_x, old_y, self._readout())
+        self.readout = self._readout()
+
+    def _readout(self) -> Tensor:
+        """What makes logits of features at the start of the next block: alpha M-, with M- = gamma M."""
+        return math.exp(self.calibration.log_alpha) * self.filter.gamma * self.filter.mean
+
+    def _step(self, x: Tensor, y: Tensor, readout: Tensor) -> None:
+        self.network.training_pass(self.seed + 1_000_003 * self.steps)
+        self.optimiser.step(F.cross_entropy(self._phi(x) @ readout.float().to(self.device), y))
+        self.steps += 1
+
+    def _skipped(self) -> int:
+        return self.optimiser.skipped
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "network": dict(self.network.named_parameters()),
+            "filter": self.filter.state(),
+            "readout": self.readout,
+            "calibration": self.calibration.state(),
+            "optimiser": self.optimiser.state(),
+            "readers": self.readers.state(),
+            "steps": self.steps,
+            "skipped": self._skipped(),
+        }
+
+    def _load_parts(self, state: dict[str, Any]) -> None:
+        self.network.load(state["network"])
+        self.filter.load_state(state["filter"])
+        self.readout = torch.as_tensor(state["readout"]).clone()
+        self.calibration.load_state(state["calibration"])
+        self.optimiser.load_state(state["optimiser"])
+        self.readers.load_state(state["readers"])
+        self.steps = int(state["steps"])
+        self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none

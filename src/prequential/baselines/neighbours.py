@@ -1,0 +1,181 @@
+"""A growing index of vectors in which near ones are found fast, and which resumes to the bit (faiss HNSW).
+
+No HNSW library saves the generator that draws the level of each new item, so a reloaded index goes on differently.
+Here each level follows from the seed and the item's number, and is handed to faiss before the item.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from prequential.errors import MissingExtra
+from prequential.storage.checkpoint import allow
+
+
+class NeighbourIndex:
+    """Finds the nearest of all vectors that were added, by cosine.
+
+    The items are dealt out to `shards` graphs, which are built and searched side by side, with at most as many threads
+    as PyTorch uses; what is found does not depend on that. faiss itself can add to one graph with several threads, but
+    what comes out then depends on the weather. New vectors wait until there are `block` of them, because an insertion
+    costs faiss a pass over the size of the index whatever it inserts; those that wait are compared with exactly. So
+    nothing is found late, and one by one finds the same as many at once.
+
+    Parameters
+    ----------
+    width
+        Length of the vectors.
+    links
+        Links per item and level (M); twice as many on the ground level.
+    ef_construction, ef_search
+        How many candidates are kept while linking, and while searching.
+    block
+        How many items are inserted at once.
+    shards
+        How many graphs.
+    half
+        Whether to keep vectors as float16: half the memory.
+    seed
+        Seed of the levels.
+
+    Examples
+    --------
+    >>> index = NeighbourIndex(2, block=2)
+    >>> index.add(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=np.float32))
+    >>> similarity, item = index.search(np.array([[2.0, 0.1]], dtype=np.float32), 2)
+    >>> item.tolist()
+    [[0, 2]]
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        links: int = 25,
+        ef_construction: int = 200,
+        ef_search: int = 128,
+        block: int = 256,
+        shards: int = 2,
+        half: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.width, self.links, self.block, self.seed = width, links, block, seed
+        allow(1000 * shards + 100 * links + 8 * width, f"{shards} shards of {width} features with {links} links")
+        faiss = load_faiss()
+        self._shards = []
+        for _ in range(shards):
+            if half:
+                index = faiss.IndexHNSWSQ(width, faiss.ScalarQuantizer.QT_fp16, links, faiss.METRIC_INNER_PRODUCT)
+            else:
+                index = faiss.IndexHNSWFlat(width, links, faiss.METRIC_INNER_PRODUCT)
+            index.hnsw.efConstruction, index.hnsw.efSearch = ef_construction, ef_search
+            self._shards.append(index)
+        self.waiting = np.zeros((0, width), dtype=np.float32)
+
+    def __len__(self) -> int:
+        return sum(int(index.ntotal) for index in self._shards) + len(self.waiting)
+
+    @property
+    def room(self) -> int:
+        """How many more vectors fit until the waiting ones are inserted."""
+        return self.block - len(self.waiting)
+
+    def search(self, x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines (n, k) and numbers (n, k) of the nearest items, nearest first; number -1 where there are none."""
+        return self._search(unit(x), k, self.waiting, np.ones((len(x), len(self.waiting)), dtype=bool))
+
+    def search_and_add(self, x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `search` and `add` one after the other: each row is searched for among all before it. At most `room` rows."""
+        x = unit(x)
+        exact = np.concatenate([self.waiting, x])
+        before = np.arange(len(exact)) < len(self.waiting) + np.arange(len(x))[:, None]
+        found = self._search(x, k, exact, before)
+        self._append(x)
+        return found
+
+    def add(self, x: np.ndarray) -> None:
+        """Adds vectors (n, width); they are numbered in the order they come."""
+        self._append(unit(x))
+
+    def _append(self, x: np.ndarray) -> None:
+        waiting = np.concatenate([self.waiting, x])
+        while len(waiting) >= self.block:
+            self._insert(waiting[: self.block])
+            waiting = waiting[self.block :]
+        self.waiting = waiting
+
+    def state(self) -> dict[str, Any]:
+        faiss = load_faiss()
+        return {"graphs": [faiss.serialize_index(index) for index in self._shards], "waiting": self.waiting.copy()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        faiss = load_faiss()
+        self._shards = [faiss.deserialize_index(graph) for graph in state["graphs"]]
+        self.waiting = state["waiting"].copy()
+
+    def _search(self, x: np.ndarray, k: int, exact: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The k nearest among the graphs' items and the allowed ones of `exact`, all of them unit vectors."""
+        inserted = sum(int(index.ntotal) for index in self._shards)
+        cosine = np.where(allowed, x @ exact.T, -np.inf)
+        item = np.where(allowed, inserted + np.arange(len(exact)), -1)
+        parts = [(cosine, item)]
+        if inserted:
+            found = self._each_shard(lambda shard, index: index.search(x, k))
+            for shard, (similarity, local) in enumerate(found):
+                number = np.where(local < 0, -1, local * len(self._shards) + shard)
+                parts.append((np.where(local < 0, -np.inf, similarity), number))
+        cosine, item = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
+        if cosine.shape[1] < k:
+            short = ((0, 0), (0, k - cosine.shape[1]))
+            cosine, item = np.pad(cosine, short, constant_values=-np.inf), np.pad(item, short, constant_values=-1)
+        order = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(cosine, order, 1), np.take_along_axis(item, order, 1)
+
+    def _insert(self, x: np.ndarray) -> None:
+        inserted = sum(int(index.ntotal) for index in self._shards)
+        random = np.random.Generator(np.random.Philox(key=[self.seed, inserted]))
+        # faiss counts levels from 1; 15 are enough for 25^15 items
+        levels = np.minimum(-np.log1p(-random.random(len(x))) / math.log(max(self.links, 2)), 14).astype(int) + 1
+        shards = len(self._shards)
+
+        def insert(shard: int, index: Any) -> None:
+            first = (shard - inserted) % shards  # item i lives in shard i % shards
+            for level in levels[first::shards].tolist():
+                index.hnsw.levels.push_back(level)
+            mine = np.ascontiguousarray(x[first::shards])
+            if len(mine):
+                index.add(mine)
+
+        self._each_shard(insert)
+
+    def _each_shard(self, work: Callable[[int, Any], Any]) -> list[Any]:
+        threads = min(len(self._shards), torch.get_num_threads())  # no more than the user, or OMP_NUM_THREADS, allows
+        return list(_pool(threads).map(work, range(len(self._shards)), self._shards))
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    """The rows with length 1; a row of zeros stays."""
+    length = np.sqrt((x.astype(np.float64) ** 2).sum(1, keepdims=True))
+    return np.ascontiguousarray(x / np.maximum(length, 1e-12), dtype=np.float32)
+
+
+def load_faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ImportError:
+        raise MissingExtra("finding nearest neighbours", "neighbours") from None
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads of our own, each with faiss's own threads off: a fixed order of work, and no setting of the user's changed."""
+    faiss = load_faiss()
+    return ThreadPoolExecutor(threads, "neighbours", initializer=faiss.omp_set_num_threads, initargs=(1,))

@@ -1,0 +1,70 @@
+"""The oracle as a row of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from prequential.baselines.oracle import Oracle
+from prequential.errors import BadInput
+from prequential.learners.base import Charges, OnlineLearner, check_seed
+
+
+class OracleRow(OnlineLearner):
+    """Right iff the label is among the last `window` labels: a row to compare with, and no predictor.
+
+    It looks at the label before it "predicts" it, so it can only `observe` and `learn`, and is not charged: its log-loss
+    is infinite, which tables leave out.
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    window
+        How many labels are looked back.
+    missing
+        Whether features may be NaN.
+    seed
+        Not used: nothing here is random. Taken so that all learners are built alike.
+
+    Examples
+    --------
+    >>> learner = OracleRow(3, window=2)
+    >>> learner.observe([[0.0]] * 4, ["a", "b", "a", "c"]).correct.tolist()
+    [False, False, True, False]
+    """
+
+    stride = 1024
+    small_state = True
+
+    def __init__(
+        self, classes: int | Sequence[Hashable], *, window: int = 1, missing: bool = False, seed: int = 0
+    ) -> None:
+        super().__init__(classes, missing=missing)
+        check_seed(seed)
+        self.window, self.seed = window, seed
+        self.counts = Oracle([window])
+
+    def _charged(self, x: np.ndarray, slots: np.ndarray) -> Charges:
+        correct = self.counts.observe(slots)[:, 0]
+        return Charges(np.full(len(slots), np.inf), np.where(correct, slots, -1), correct, correct.astype(float))
+
+    def config(self) -> dict[str, Any]:
+        return {"classes": self.labels.capacity, "window": self.window, "missing": self.missing, "seed": self.seed}
+
+    def macs_per_example(self) -> float:
+        return 0.0
+
+    def _predict(self, x: np.ndarray) -> np.ndarray:
+        raise BadInput("the oracle cannot predict: it is right where the label it is told was among the last ones")
+
+    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
+        self.counts.observe(slots)
+
+    def _state(self) -> dict[str, Any]:
+        return self.counts.state()
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        self.counts.load_state(state)

@@ -1,0 +1,170 @@
+"""Replay Streams (Bornschein et al. 2022): a network without context, replay in order, averaging and calibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from prequential.baselines.adamw import AdamW
+from prequential.baselines.replaying import Replaying
+from prequential.errors import BadSetting
+from prequential.learners.replay import ReplayReaders
+
+
+class ReplayStreams(Replaying):
+    """A network trained on each new chunk and on chunks of its past, that predicts with the average of its weights.
+
+    For each chunk (a block: all of it is predicted before anything is learnt from it),
+
+    1. softplus(beta) * f(x; phi) gives the logits, with the moving average phi of the weights theta;
+    2. beta alone takes a step on the loss of that prediction: forward calibration;
+    3. theta takes a step on the chunk, and phi moves towards it: phi = (1 - a) phi + a theta;
+    4. so it does on the chunk of each replay stream. These read the past in order and now and then begin again.
+
+    Calibration is learned on new chunks only: on replayed ones the network is surer than it should be.
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    hidden
+        Widths of hidden layers; none is a linear classifier.
+    extractor
+        For images: "convnet", "vgg", "convnext", or "none" for a classifier of pixels. "auto": convnet.
+    chunk
+        Examples per step.
+    streams
+        Number of streams: the reported one and the replay streams. 1 is no replay.
+    rate, weight_decay
+        Of AdamW.
+    average
+        Step a of the moving average. In the first 1/a steps it is the plain average.
+    calibration_rate
+        Step size for beta; 0 leaves the logits as they are.
+    standardise
+        Whether features are standardised by the past; by default vectors are, images are not.
+    device
+        Where the network is: cpu, cuda, ...
+    missing
+        Whether features may be NaN.
+    seed
+        Seed of the weights and of the replay.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> x = random.normal(size=(1000, 3))
+    >>> y = (x[:, 0] > x[:, 1]).astype(int)
+    >>> learner = ReplayStreams(2, hidden=(16,), chunk=10, streams=4, rate=0.01)
+    >>> charges = learner.observe(x, y)
+    >>> print(f"{charges.correct.mean():.2f}")
+    0.94
+    """
+
+    def __init__(
+        self,
+        classes: int | Sequence[Hashable],
+        *,
+        hidden: Sequence[int] = (256,),
+        extractor: str = "auto",
+        chunk: int = 64,
+        streams: int = 8,
+        rate: float = 1e-3,
+        weight_decay: float = 1e-2,
+        average: float = 0.02,
+        calibration_rate: float = 0.01,
+        standardise: bool | None = None,
+        device: str = "cpu",
+        missing: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            classes, block=chunk, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
+            missing=missing, seed=seed,
+        )  # fmt: skip
+        if streams < 1:
+            raise BadSetting(f"streams ({streams}) must be at least 1: the reported one counts")
+        if not 0 < average <= 1:
+            raise BadSetting(f"average ({average}) must be above 0 and at most 1")
+        for name, value in (("rate", rate), ("weight_decay", weight_decay), ("calibration_rate", calibration_rate)):
+            if not value >= 0:
+                raise BadSetting(f"{name} ({value}) must be at least 0")
+        self._own: dict[str, Any] = {
+            "chunk": chunk, "streams": streams, "rate": rate, "weight_decay": weight_decay, "average": average,
+            "calibration_rate": calibration_rate,
+        }  # fmt: skip
+        self.average = average
+        self.remembers = streams > 1
+
+    def config(self) -> dict[str, Any]:
+        return {**self._block_config(), **self._own}
+
+    def macs_per_example(self) -> float | None:
+        """A forward pass to predict; forward and backward (twice a forward) in each stream."""
+        if self.inputs is None:
+            return None
+        return (1 + 3 * (1 + len(self.readers))) * self.network.macs()
+
+    def _build(self, shape: tuple[int, ...], extractor: str) -> None:
+        own = self._own
+        self.network, self.averaged = self.make_network(shape, extractor), self.make_network(shape, extractor)
+        self.beta = nn.Parameter(torch.tensor([math.log(math.e - 1)], device=self.device))  # softplus of it is 1
+        named = self.network.named_parameters()
+        self.optimiser = AdamW(named, rate=own["rate"], weight_decay=own["weight_decay"])
+        self.calibrator = AdamW([("beta", self.beta)], rate=own["calibration_rate"], weight_decay=0.0)
+        self.readers = ReplayReaders(own["streams"] - 1, seed=self.seed)
+        self.steps = 0
+
+    def _log_p(self, x: Tensor) -> Tensor:
+        return torch.log_softmax(F.softplus(self.beta) * self.averaged.eval()(x), dim=1)
+
+    def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
+        inputs, y = self._past(x), torch.from_numpy(slots).to(self.device)
+        if self._own["calibration_rate"]:
+            with torch.no_grad():
+                logits = self.averaged.eval()(inputs)
+            self.calibrator.step(F.cross_entropy(F.softplus(self.beta) * logits, y))
+        self._step(inputs, y)
+        for old_x, old_y in self._replayed(len(slots)):
+            self._step(old_x, old_y)
+
+    def _step(self, x: Tensor, y: Tensor) -> None:
+        """A step of theta, and of phi towards it."""
+        self.network.training_pass(self.seed + 1_000_003 * self.steps)
+        self.optimiser.step(F.cross_entropy(self.network(x), y))
+        self.steps += 1
+        with torch.no_grad():
+            for phi, theta in zip(self.averaged.parameters(), self.network.parameters(), strict=True):
+                phi.lerp_(theta, max(self.average, 1 / self.steps))
+
+    def _skipped(self) -> int:
+        return self.optimiser.skipped + self.calibrator.skipped
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "network": dict(self.network.named_parameters()),
+            "averaged": dict(self.averaged.named_parameters()),
+            "beta": self.beta,
+            "optimiser": self.optimiser.state(),
+            "calibrator": self.calibrator.state(),
+            "readers": self.readers.state(),
+            "steps": self.steps,
+            "skipped": self._skipped(),
+        }
+
+    def _load_parts(self, state: dict[str, Any]) -> None:
+        self.network.load(state["network"])
+        self.averaged.load(state["averaged"])
+        with torch.no_grad():
+            self.beta.copy_(torch.as_tensor(state["beta"]))
+        self.optimiser.load_state(state["optimiser"])
+        self.calibrator.load_state(state["calibrator"])
+        self.readers.load_state(state["readers"])
+        self.steps = int(state["steps"])
+        self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none

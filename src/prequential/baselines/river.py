@@ -1,0 +1,136 @@
+"""Any classifier of River, by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from prequential.baselines.libraries import build
+from prequential.baselines.rebuilt import Rebuilt
+
+TIE = 1e-9  # by so much the label that River names is above others that are as probable
+
+
+class RiverLearner(Rebuilt):
+    """A classifier of River behind this package's interface and scoring.
+
+    River's probabilities are brought to sum 1 and mixed with a little of the uniform distribution, so that a label River
+    gives nothing to still has a probability; what is predicted stays what River predicts,
+    also where it finds several labels equally probable. Missing features are left out
+    of the dict that River sees.
+
+    A River model cannot be saved without pickle. A loaded learner teaches a new model the whole past again, from the
+    stream or its journal: exact, but loading takes as long as the learning had taken. Needs the extra "river".
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    model
+        Where the class is inside River: "forest.ARFClassifier", "naive_bayes.GaussianNB", ...
+    settings
+        What it is made with: plain values. {"class": "...", ...} is itself an object of River.
+    smoothing
+        The share of the uniform distribution in the probabilities.
+    standardise
+        Whether features are standardised by the past first; River's own scalers are not needed then.
+    missing
+        Whether features may be NaN.
+    seed
+        Given to the model where it takes a seed.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> x = random.normal(size=(300, 3))
+    >>> y = (x[:, 0] > 0).astype(int)
+    >>> learner = RiverLearner(2, model="naive_bayes.GaussianNB")
+    >>> charges = learner.observe(x, y)
+    >>> print(f"{charges.correct.mean():.2f}")
+    0.97
+    """
+
+    def __init__(
+        self,
+        classes: int | Sequence[Hashable],
+        *,
+        model: str = "forest.ARFClassifier",
+        settings: dict[str, Any] | None = None,
+        smoothing: float = 0.01,
+        standardise: bool = False,
+        missing: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            classes, model=model, settings=settings, batch=1, smoothing=smoothing, standardise=standardise,
+            missing=missing, seed=seed,
+        )  # fmt: skip
+
+    def config(self) -> dict[str, Any]:
+        return self._common()
+
+    def _make(self) -> Any:
+        made = build("river", self.path, self.settings, self.seed)
+        # some models (nearest neighbours) draw random numbers while predicting; predicting must change nothing
+        self._generators = generators(made)
+        return made
+
+    def _proba(self, x: np.ndarray) -> np.ndarray:
+        p = np.zeros((len(x), self.labels.capacity))
+        before = [generator.getstate() for generator in self._generators]
+        for row, values in zip(p, x, strict=True):
+            for generator, state in zip(self._generators, before, strict=True):
+                generator.setstate(state)
+            for slot, value in self._ask(_as_dict(values)).items():
+                row[int(slot)] = value
+        for generator, state in zip(self._generators, before, strict=True):
+            generator.setstate(state)
+        return p
+
+    def _ask(self, x: dict[int, float]) -> dict[Any, float]:
+        """What River says; of several labels that are the most probable, the one that it predicts a little more so."""
+        try:
+            p: dict[Any, float] = dict(self.model.predict_proba_one(x))
+        except NotImplementedError:
+            label = self.model.predict_one(x)
+            return {} if label is None else {label: 1.0}
+        if p and not any(p.values()):  # nothing is probable, so everything is alike
+            p = dict.fromkeys(p, 1.0)
+        if p:
+            best = max(p.values())
+            tied = [label for label, value in p.items() if value == best]
+            label = self.model.predict_one(x) if len(tied) != 1 else tied[0]
+            if tied:  # a NaN is equal to nothing
+                p[label if label in tied else tied[0]] *= 1 + TIE
+        return p
+
+    def _teach(self, x: np.ndarray, slots: np.ndarray) -> None:
+        self.model.learn_one(_as_dict(x[0]), int(slots[0]))
+
+
+def _as_dict(values: np.ndarray) -> dict[int, float]:
+    return {i: value for i, value in enumerate(values.tolist()) if value == value}
+
+
+def generators(thing: Any) -> list[random.Random]:
+    """The random generators inside a River object."""
+    found: list[random.Random] = []
+    seen: set[int] = set()
+    todo = [thing]
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, random.Random):
+            found.append(one)
+        elif isinstance(one, dict):
+            todo += one.values()
+        elif isinstance(one, (list, tuple)):
+            todo += one
+        elif type(one).__module__.startswith("river."):
+            todo += getattr(one, "__dict__", {}).values()
+    return found

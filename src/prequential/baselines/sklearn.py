@@ -1,0 +1,105 @@
+"""Any scikit-learn classifier with `partial_fit`, by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from prequential.baselines.libraries import build
+from prequential.baselines.rebuilt import Rebuilt
+from prequential.errors import BadSetting
+from prequential.learners.base import check_missing
+
+
+class SklearnLearner(Rebuilt):
+    """A classifier of scikit-learn that can learn bit by bit, behind this package's interface and scoring.
+
+    Its probabilities (its prediction, where it has none) are mixed with a little of the uniform distribution, so that no
+    label has probability 0. Images are taken as vectors of pixels.
+
+    A block is `batch` examples: they are predicted by the model from before the block and then given to `partial_fit`
+    together; examples that do not fill a block wait.
+
+    As with River's models, a loaded learner teaches a new model the whole past again: exact, but loading takes as long as
+    the learning had taken. Needs the extra "sklearn".
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves.
+    model
+        Where the class is inside scikit-learn: "linear_model.SGDClassifier", "naive_bayes.GaussianNB", ...
+    settings
+        What it is made with: plain values. {"class": "...", ...} is itself an object of scikit-learn.
+    batch
+        How many examples are learnt at once.
+    smoothing
+        The share of the uniform distribution in the probabilities.
+    standardise
+        Whether features are standardised by the past first.
+    missing
+        Whether features may be NaN; needs `standardise`, which puts the mean there.
+    seed
+        Given to the model where it takes a random state.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> x = random.normal(size=(300, 3))
+    >>> y = (x[:, 0] > 0).astype(int)
+    >>> learner = SklearnLearner(2, model="naive_bayes.GaussianNB")
+    >>> charges = learner.observe(x, y)
+    >>> print(f"{charges.correct.mean():.2f}")
+    0.96
+    """
+
+    def __init__(
+        self,
+        classes: int | Sequence[Hashable],
+        *,
+        model: str = "linear_model.SGDClassifier",
+        settings: dict[str, Any] | None = None,
+        batch: int = 1,
+        smoothing: float = 0.01,
+        standardise: bool = True,
+        missing: bool = False,
+        seed: int = 0,
+    ) -> None:
+        check_missing(missing, standardise)
+        if model == "linear_model.SGDClassifier" and isinstance(
+            settings, dict | None
+        ):  # its own default is a hinge, which knows no probabilities
+            settings = {"loss": "log_loss", **(settings or {})}
+        super().__init__(
+            classes, model=model, settings=settings, batch=batch, smoothing=smoothing, standardise=standardise,
+            missing=missing, seed=seed,
+        )  # fmt: skip
+
+    def config(self) -> dict[str, Any]:
+        return {**self._common(), "batch": self.stride}
+
+    def _make(self) -> Any:
+        made = build("sklearn", self.path, self.settings, self.seed)
+        if not hasattr(made, "partial_fit"):
+            raise BadSetting(f"model {self.path!r} has no partial_fit: it cannot learn from a stream")
+        self._names_classes = "classes" in inspect.signature(made.partial_fit).parameters
+        return made
+
+    def _proba(self, x: np.ndarray) -> np.ndarray:
+        p = np.zeros((len(x), self.labels.capacity))
+        slots = np.asarray(self.model.classes_, dtype=np.int64)
+        with np.errstate(all="ignore"):  # logarithms of 0 for labels not met yet; the smoothing takes care of them
+            at = np.arange(len(x)), np.asarray(self.model.predict(x), dtype=np.int64)
+            if hasattr(self.model, "predict_proba"):
+                p[:, slots] = self.model.predict_proba(x)
+        # probabilities that round to the same number, or none at all: the prediction stays the model's own
+        p[at] = np.where(p.max(1) > 0, np.fmax(p[at], p.max(1) * (1 + 1e-9)), 1.0)
+        return p
+
+    def _teach(self, x: np.ndarray, slots: np.ndarray) -> None:
+        # all classes are named beforehand, since the model cannot get new ones later
+        named = {"classes": np.arange(self.labels.capacity)} if self._names_classes and not self._taught else {}
+        self.model.partial_fit(x, slots, **named)

@@ -1,0 +1,3 @@
+"""The command line."""
+
+from prequential.cli.app import main as main

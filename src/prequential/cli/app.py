@@ -1,0 +1,257 @@
+"""The command line. Heavy imports wait until a command needs them, so that help is quick."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import cyclopts
+from cyclopts import App, Group, Parameter
+
+from prequential.cli import commands
+from prequential.exits import one_sentence
+from prequential.runs.settings import RunSettings, read_settings
+from prequential.settings import Settings, for_digits
+
+app = App(
+    name="prequential",
+    help="Supervised online continual learning with transformers: predict, be charged, learn.",
+    help_format="markdown",
+)
+app.register_install_completion_command(add_to_startup=False)
+RUN = Group("The run", sort_key=1)
+LEARNER = Group("The learner", sort_key=2)
+
+
+@app.command
+def run(
+    *,
+    settings: Annotated[RunSettings, Parameter(name="*", group=RUN)] = RunSettings(),  # noqa: B008 (frozen)
+    learner: Annotated[Settings, Parameter(name="*", group=LEARNER)] = Settings(),  # noqa: B008
+    config: Annotated[Path | None, Parameter(group=RUN)] = None,
+) -> None:
+    """Run a learner over a stream: each example is predicted, charged, and only then learnt.
+
+    Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task. For these the
+    learner's settings are --depth 2 --window 256 --chunk 50 --streams 8 --rate 0.064 --recent 0
+    --neighbours 0, unless you say otherwise.
+
+    Parameters
+    ----------
+    config
+        TOML file with any of these settings; flags win over it.
+    """
+    from prequential.runs.run import Run, new_directory
+
+    directory = settings.out or new_directory(settings.stream)
+    with _processes(settings.device) as ranks:
+        directory = Path(ranks.text_from_first(str(directory)))
+        _go(Run(directory, settings, learner), begin=True)
+
+
+@app.command
+def resume(
+    directory: Path,
+    /,
+    *,
+    set_aside: Annotated[bool, Parameter(negative=())] = False,
+    trust: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Go on with a run that was stopped or killed; the result is the same as if it had not been.
+
+    Parameters
+    ----------
+    directory
+        The directory of the run.
+    set_aside
+        Go on although parts of the records are damaged or missing: they are moved to records/_damaged, and the records lack
+        their rows. Scores do not depend on them.
+    trust
+        Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
+    """
+    from prequential.runs.run import Run, restore_settings
+
+    restore_settings(directory)
+    with _processes(str(read_settings(directory / "settings.toml")[0].get("device", "auto"))):
+        _go(Run(directory, trust=trust), begin=False, set_aside=set_aside)
+
+
+@app.command
+def show(directory: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False) -> None:
+    """Say what came out of a run so far, and draw its pictures again.
+
+    Parameters
+    ----------
+    directory
+        The directory of the run.
+    trust
+        Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
+    """
+    from rich.console import Console
+
+    from prequential.runs.show import show_run
+
+    show_run(directory, Console(), trust=trust)
+
+
+@app.command
+def features(
+    source: str,
+    out: Path,
+    /,
+    *,
+    network: str = "resnet50",
+    images: Path | None = None,
+    label: str | None = None,
+    time: str | None = None,
+    image: str | None = None,
+    batch: int = 64,
+    dtype: Literal["float16", "float32"] = "float16",
+    device: str = "auto",
+) -> None:
+    """Extract the features of all images of a stream once, with a frozen pretrained network; resumable.
+
+    Images that are missing or cannot be decoded are skipped, counted, and listed with the reason in OUT/skipped.jsonl.
+
+    Parameters
+    ----------
+    source
+        The images: images:FOLDER with a folder for each class; a manifest, which is a CSV, Parquet or Arrow file that
+        lists paths and labels; a Parquet or Arrow table (or a saved Hugging Face data set) with the images inside;
+        cloc:METADATA with --images; or arrays such as "digits(images=true)". Options of the source can stand behind it
+        in brackets, in quotes for the shell: "list.csv(delimiter=';', order=shuffled)".
+    out
+        The folder for the features; `prequential run --stream FOLDER` reads them.
+    network
+        resnet50, mae-vit-b, mae-vit-l, dinov2-b, any vision model of the Hugging Face hub as owner/name, timm:NAME, or a
+        local folder of weights.
+    images
+        For cloc: the folder that the paths in the metadata start from.
+    label
+        For manifests and tables: the column of the labels; by default one called label, y, target or class, else the last.
+    time
+        For manifests and tables: the column to order by.
+    image
+        For manifests and tables: the column of the images or of their paths; by default the first that holds such.
+    batch
+        How many images the network gets at once.
+    dtype
+        The numbers the features are kept in.
+    device
+        Where to compute: auto, cpu, cuda, ...
+    """
+    from rich.console import Console
+
+    from prequential.features.command import extract_features
+
+    extract_features(
+        source,
+        out,
+        network=network,
+        images=images,
+        columns={"label": label, "time": time, "image": image},
+        batch=batch,
+        dtype=dtype,
+        device=device,
+        console=Console(highlight=False),
+    )
+
+
+@contextmanager
+def _processes(device: str) -> Iterator[Ranks]:  # type: ignore[name-defined]  # noqa: F821
+    """Works together with the other processes that torchrun has started, if there are any."""
+    from prequential.learners.transformer import distributed as ranks
+
+    yield ranks.join(device)
+    ranks.leave()
+
+
+def _go(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ignore[name-defined]  # noqa: F821
+    from rich.console import Console
+
+    from prequential.learners.device import slow_precision
+    from prequential.learners.transformer.learner import Learner
+    from prequential.runs.progress import ShowProgress, describe
+
+    console = Console(highlight=False, quiet=not work.ranks.first)
+    if begin:
+        work.begin()
+    else:
+        work.restore(set_aside=set_aside)
+    for warning in work.warnings:
+        console.print(warning, style="yellow", markup=False, soft_wrap=True)
+    learner = work.name
+    if isinstance(work.learner, Learner):
+        made = work.learner.settings
+        if slow := slow_precision(made.precision, work.learner.device):
+            console.print(f"[yellow]{slow}[/]")
+        learner = (
+            f"{made.model}-transformer, {made.depth} × {made.width}, "
+            f"window {made.window_examples} examples, {made.streams} streams"
+        )
+    console.print(
+        f"{work.title} · {work.length:,} examples, {work.learner.labels.capacity} classes · {learner}", markup=False
+    )
+    how = getattr(work.stream, "describe", None)  # tables say how they are read
+    if begin and how is not None:
+        console.print(how(), markup=False, soft_wrap=True)
+    if work.position and not work.finished:
+        console.print(f"going on at example {work.position:,}")
+    with ShowProgress(console) as progress:
+        scores = work.go(progress)
+    if not work.finished:
+        console.print(f"stopped at example {work.position:,}; go on with: prequential resume {work.directory}")
+    for line in describe(scores):
+        console.print(line)
+    if work.skipped:
+        console.print(f"{work.skipped:,} bad rows or images were left out")
+    for hint in work.hints():
+        console.print(hint, markup=False, soft_wrap=True)
+    console.print(f"results in {work.directory}, picture {work.directory / 'curves.png'}", soft_wrap=True)
+
+
+for command in (commands.compare, commands.experiment, commands.report, commands.sweep, commands.pareto):
+    app.command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The `prequential` command: runs it, and turns every error into one sentence and an exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    with one_sentence():
+        app.config = _config(arguments)
+        app(arguments, result_action="return_value", print_error=False, exit_on_error=False)
+
+
+def _config(arguments: list[str]) -> tuple[cyclopts.config.Dict, ...]:
+    """What flags default to: the settings of the file given with --config, then those made for the digits."""
+    path, stream = _value(arguments, "--config"), _value(arguments, "--stream")
+    sources = []
+    if path is not None:
+        on_run, on_learner = read_settings(Path(path))
+        stream = stream or on_run.get("stream")
+        sources.append(cyclopts.config.Dict({"run": _flags({**on_run, **on_learner})}, source=path))
+    if stream in (None, "digits"):
+        preset = {name: value for name, value in asdict(for_digits()).items() if value != getattr(Settings(), name)}
+        sources.append(cyclopts.config.Dict({"run": _flags(preset)}, source="the digits' settings"))
+    return tuple(sources)
+
+
+def _value(arguments: list[str], flag: str) -> str | None:
+    for i, argument in enumerate(arguments):
+        if argument == flag and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(f"{flag}="):
+            return argument.partition("=")[2]
+    return None
+
+
+def _flags(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "-"): value for name, value in settings.items()}
+
+
+if __name__ == "__main__":
+    main()

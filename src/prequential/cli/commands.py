@@ -1,0 +1,291 @@
+"""The commands that work on many runs: compare, experiment, report, sweep, pareto. Heavy imports wait until they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from prequential.errors import PrequentialError
+from prequential.runs.settings import RunSettings
+from prequential.settings import Settings
+
+COMPARISON = Group("The comparison", sort_key=1)
+TRANSFORMERS = Group("The transformers in it", sort_key=2)
+MANY = Parameter(consume_multiple=True, negative=(), group=COMPARISON)
+
+
+def compare(
+    preset: Literal["table1"] | None = None,
+    /,
+    *,
+    learners: Annotated[list[str] | None, MANY] = None,
+    on: Annotated[list[str] | None, Parameter(name=("--on", "--stream")), MANY] = None,
+    seeds: Annotated[list[int] | None, MANY] = None,
+    examples: Annotated[int | None, Parameter(group=COMPARISON)] = None,
+    jobs: Annotated[int | None, Parameter(group=COMPARISON)] = None,
+    device: Annotated[str | None, Parameter(group=COMPARISON)] = None,
+    checkpoint_seconds: Annotated[float | None, Parameter(group=COMPARISON)] = None,
+    out: Annotated[Path | None, Parameter(group=COMPARISON)] = None,
+    trust: Annotated[bool, Parameter(group=COMPARISON, negative=())] = False,
+    settings: Annotated[Settings, Parameter(name="*", group=TRANSFORMERS)] = Settings(),  # noqa: B008 (frozen)
+) -> None:
+    """Run several learners on the same streams, and put them side by side in tables and pictures.
+
+    Stopped or killed, it goes on with the same command, or with `prequential compare --out DIRECTORY`. Learners,
+    streams and seeds given later for the same directory are added to what is there; what is not given stays as it was.
+    Where a run fails, its row says why, the others go on, and the exit code is 1.
+
+    Parameters
+    ----------
+    preset
+        table1: the rows of the paper's Table 1 on the stream photos, and whether their order comes out again.
+    learners
+        What to compare: transformer, two-token, no-image, no-attention, last-label, majority, oracle, er, er-polrs,
+        er-adrep, er-polrs-adrep, acm, replay-streams, kalman, kalman-network, river:CLASS, sklearn:CLASS. Options are
+        in brackets: "majority(window=50)".
+    on
+        What to compare them on: streams as for `run`; digits by default. Options are in brackets: "digits(tasks=20)".
+    seeds
+        Each is a run; it makes the learner and, where that is drawn at random, the stream. By default --seed.
+    examples
+        Stop after so many examples of each stream.
+    jobs
+        How many runs at a time, with one thread each; by default as many as there are cores. 0: in this process.
+    device
+        Where to compute: auto (the default), cpu, cuda, ...
+    checkpoint_seconds
+        How often each run is saved; by default every 20 seconds.
+    out
+        Directory for the results; by default a new one in runs/.
+    trust
+        Do what is written in a directory that is there even if that is more than to read data and to learn.
+    """
+    from rich.console import Console
+
+    from prequential.comparisons import table1
+    from prequential.comparisons.compare import Plan, read_plan, show
+    from prequential.comparisons.compare import compare as run_comparison
+    from prequential.runs.run import new_directory
+
+    console = Console(highlight=False)
+    directory = out or new_directory(preset or "compare")
+    before = read_plan(directory)
+    if preset == "table1":
+        learners, on = [*table1.PAPER, *(learners or [])], on or [table1.STREAM]
+        examples = examples or (before.run.examples if before else None) or table1.EXAMPLES
+    if not learners and before is None:
+        raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
+    given: dict[str, Any] = {"examples": examples, "device": device, "checkpoint_seconds": checkpoint_seconds}
+    given = {name: value for name, value in given.items() if value is not None}
+    plan = Plan(
+        learners=tuple(learners or before.learners),  # type: ignore[union-attr]
+        streams=tuple(on or (before.streams if before else ["digits"])),
+        seeds=tuple(seeds or (before.seeds if before else [settings.seed])),
+        table1=preset == "table1",
+        run=replace(before.run if before else RunSettings(), **given),
+        settings=before.settings.changed(**_not_default(settings)) if before else settings,
+    )
+    result = run_comparison(plan, directory, jobs=jobs, console=console, trust=trust)
+    if result is None:
+        console.print(f"stopped; go on with: prequential compare --out {directory}", soft_wrap=True)
+        return
+    show(*result, console)
+    console.print(
+        f"tables in {directory}: table.md, table.csv, table.tex; pictures: accuracy.png, loss.png, bits.png, cost.png",
+        soft_wrap=True,
+    )
+    if any(row.failures for row in result[0]):
+        raise SystemExit(1)
+
+
+def _not_default(settings: Settings) -> dict[str, Any]:
+    """The settings that differ from the defaults: those that were given, as far as one can see."""
+    default = Settings()
+    names = [field.name for field in fields(Settings)]
+    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
+
+
+def experiment(
+    name: str,
+    /,
+    *folders: Path,
+    scale: Literal["small", "paper"] = "small",
+    seeds: int = 1,
+    stream: str | None = None,
+    jobs: int | None = None,
+    precision: Literal["float32", "bfloat16"] | None = None,
+    out: Path | None = None,
+) -> None:
+    """Run one of the paper's experiments, draw its figures, and say whether the paper's claims held.
+
+    Stopped or killed, it goes on with the same command.
+
+    Parameters
+    ----------
+    name
+        Which one; `list` shows all of them, and `claims FOLDER...` makes the page on all claims from the results in folders.
+    folders
+        For `claims`: where results are.
+    scale
+        small: minutes on two cores. paper: the paper's sizes.
+    seeds
+        How many seeds.
+    stream
+        The data, as for `run`: emnist:PATH, cifar100:PATH, or a folder of features extracted from CLOC. Without it the experiments
+        on CLOC run on `photos`, a stand-in.
+    jobs
+        How many runs at a time; by default as many as there are cores, which they share.
+    precision
+        Number format of the matrix products, where it is to differ from the experiment's.
+    out
+        Directory for runs, figures and results; by default runs/experiments/NAME-SCALE. For `claims`: the page.
+    """
+    from rich.console import Console
+
+    from prequential.experiments import find_experiment
+    from prequential.experiments.base import Ask
+    from prequential.experiments.claims import write_claims
+    from prequential.experiments.run import list_experiments, run_experiment
+
+    console = Console(highlight=False)
+    if name == "list":
+        list_experiments(console)
+        return
+    if name == "claims":
+        page = out or Path("claims.md")
+        count = write_claims(list(folders) or [Path("runs/experiments")], page)
+        console.print(f"{count} claims in {page}")
+        return
+    if folders:
+        raise PrequentialError(f"only `claims` takes folders; {name} was given {folders[0]}")
+    if seeds < 1:
+        raise PrequentialError(f"seeds ({seeds}) must be at least 1")
+    ask = Ask(scale=scale, seeds=seeds, stream=stream or find_experiment(name).STREAM)
+    directory = out or Path("runs", "experiments", f"{name}-{scale}")
+    options = {} if precision is None else {"precision": precision}
+    if run_experiment(name, ask, directory, jobs=jobs, options=options, console=console) is None:
+        console.print(f"stopped; the same command goes on in {directory}", soft_wrap=True)
+
+
+def report(
+    runs: Annotated[list[Path], Parameter(negative=())],
+    /,
+    *,
+    out: Path | None = None,
+    figures: Path | None = None,
+    live: bool = False,
+    port: int | None = None,
+) -> None:
+    """Make one page on some runs that opens anywhere: numbers, curves to zoom into, tasks, calibration, settings.
+
+    Parameters
+    ----------
+    runs
+        Directories of runs, or of comparisons, whose finished runs are taken.
+    out
+        The page; by default report.html in the directory where one is given, else in the current one.
+    figures
+        A folder for the figures as PNG, SVG and PDF, for a paper.
+    live
+        Serve the page on this machine while the runs go on; Ctrl-C ends it.
+    port
+        With --live: the port; by default 8765, or a free one when that is taken.
+    """
+    from rich.console import Console
+
+    from prequential.reports import serve_report, write_report
+
+    console = Console(highlight=False)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    if live:
+        if out is not None or figures is not None:
+            raise PrequentialError("--live serves the page and writes nothing: leave --out and --figures out")
+        serve_report(runs, port, say)
+        return
+    page = write_report(runs, out, figures)
+    say(f"report: {page}" + (f", figures in {figures}" if figures else ""))
+
+
+def sweep(
+    file: Path,
+    /,
+    *,
+    trials: int | None = None,
+    jobs: int | None = None,
+    storage: str | None = None,
+    out: Path | None = None,
+    trust: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Try many settings of a run, and say which are best; stopped or killed, it goes on with the same command.
+
+    Parameters
+    ----------
+    file
+        TOML file that says what to vary: [sweep], [run], [learner] and [vary], as in docs/sweeps.md.
+    trials
+        How many trials there shall be, whatever the file says.
+    jobs
+        How many runs at a time, with one thread each; by default as many as there are cores. 0: in this process.
+    storage
+        Where the trials are kept: a database URL or journal:PATH, which many machines can share; by default SQLite in the
+        directory.
+    out
+        Directory for the results; by default runs/ and the name of the sweep.
+    trust
+        Where FILE lies in the directory of a sweep: do what it asks for even if that is a database elsewhere, another
+        directory, or data to fetch.
+    """
+    from rich.console import Console
+
+    from prequential.sweeps.sweep import sweep as run_sweep
+    from prequential.sweeps.tables import best_first, say_number
+    from prequential.sweeps.watching import say_point
+
+    console = Console(highlight=False)
+    result = run_sweep(file, trials=trials, jobs=jobs, storage=storage, out=out, console=console, trust=trust)
+    if result is None:
+        console.print("stopped; the same command goes on", soft_wrap=True)
+        return
+    plan, rows, directory = result
+    done = best_first(plan, rows)
+    failed = sum(row.state == "failed" for row in rows)
+    console.print(f"{len(done)} trials done" + (f", {failed} failed: table.md says why" if failed else ""))
+    for row in done[: 5 if len(plan.objectives) == 1 else 0]:
+        text = f"{say_number(plan.objectives[0], row.values[0]):>10}  {say_point(row.point)}"
+        console.print(text, soft_wrap=True, markup=False)
+    if len(plan.objectives) > 1 and done:
+        from prequential.sweeps.pareto import show_pareto
+
+        show_pareto([str(directory)], objectives=plan.objectives, console=console)
+    console.print(f"tables, pictures and all runs in {directory}", soft_wrap=True)
+
+
+def pareto(
+    studies: Annotated[list[str], Parameter(negative=())],
+    /,
+    *,
+    objectives: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
+    out: Path | None = None,
+) -> None:
+    """Print and draw the Pareto front of sweeps and comparisons, one colour for each method.
+
+    Parameters
+    ----------
+    studies
+        Directories of sweeps or comparisons, or studies as URL#NAME, in any number.
+    objectives
+        What the front is of; by default what the sweep was for, else accuracy and macs.
+    out
+        The picture (.png, .svg or .pdf); by default pareto.png in the first directory.
+    """
+    from rich.console import Console
+
+    from prequential.sweeps.pareto import show_pareto
+
+    show_pareto(studies, objectives=objectives, out=out, console=Console(highlight=False))

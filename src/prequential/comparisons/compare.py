@@ -1,0 +1,289 @@
+"""A comparison: learners × streams × seeds, each a run of its own, in as many processes as there are cores."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from rich.console import Console
+
+from prequential.comparisons.table1 import LEARNED_NOTE, check_order
+from prequential.comparisons.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
+from prequential.errors import BadInput, BadSetting, MissingExtra
+from prequential.learners.registry import is_transformer, make_learner
+from prequential.runs.kept_scores import kept_scores
+from prequential.runs.pool import Cell, cores, run_cells
+from prequential.runs.settings import RunSettings, read_settings, split_settings, write_settings
+from prequential.runs.watching import Watching
+from prequential.settings import Settings
+from prequential.specs import check_kinds, nearest
+from prequential.storage.files import (
+    DirectoryLock,
+    is_temporary,
+    make_directory,
+    refuse_links,
+    remove_temporaries,
+    write_atomically,
+)
+from prequential.storage.sealed import check_toml, is_damaged, sealed_toml
+from prequential.storage.toml import read_toml
+from prequential.streams.open import check_spec
+
+MAY_CHANGE = (
+    "checkpoint_seconds",
+    "device",
+    "threads",
+    "out",
+)  # results do not depend on these, but for their last bits
+
+IN_THE_FILE = {"learners": list[str], "streams": list[str], "seeds": list[int], "table1": bool}  # under [compare]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is compared on what, and with which settings."""
+
+    learners: tuple[str, ...]
+    """Learners by name, with options in brackets."""
+    streams: tuple[str, ...]
+    """Streams as for a run, with options in brackets: digits(tasks=20)."""
+    seeds: tuple[int, ...] = (0,)
+    """Each seed is a run; it makes the learner and, where that is drawn at random, the stream."""
+    table1: bool = False
+    """Whether the order of the rows is checked against the paper's Table 1."""
+    run: RunSettings = field(default_factory=RunSettings)
+    """What the runs have in common."""
+    settings: Settings = field(default_factory=Settings)
+    """The settings of the transformers."""
+
+    def __post_init__(self) -> None:
+        for name in ("learners", "streams", "seeds"):
+            if not getattr(self, name):
+                raise BadSetting(f"there is nothing to compare: got 0 {name}, expected at least 1")
+        if min(self.seeds) < 0:
+            raise BadSetting(f"seed ({min(self.seeds)}) must be at least 0")
+        self.settings.changed(seed=max(self.seeds))  # which may be too large
+        for learner in self.learners:
+            with suppress(MissingExtra):  # its cells will say so, and the others run
+                make_learner(learner, 2, settings=self.settings)
+        for stream in self.streams:
+            check_spec(stream)
+
+    def cells(self, directory: Path) -> list[Cell]:
+        """All runs and where they are, stream by stream."""
+        streams, learners = _folders(self.streams), _folders(self.learners)
+        return [
+            Cell(stream, learner, seed, directory / streams[stream] / learners[learner] / str(seed))
+            for stream in self.streams
+            for seed in self.seeds
+            for learner in self.learners
+        ]
+
+    def settings_of(self, cell: Cell) -> tuple[RunSettings, Settings]:
+        """The settings of one run."""
+        run = replace(self.run, stream=cell.stream, learner=cell.learner, threads=1, out=None)
+        return run, self.settings.changed(seed=cell.seed)
+
+    def with_more(self, other: Plan) -> Plan:
+        """This plan and then what another one has besides; the settings are the other one's."""
+
+        def union(name: str) -> tuple[Any, ...]:
+            return tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
+
+        table1 = self.table1 or other.table1
+        return replace(other, learners=union("learners"), streams=union("streams"), seeds=union("seeds"), table1=table1)
+
+    def write(self, directory: Path) -> None:
+        """Keeps the plan as `compare.toml`."""
+        names = {name: list(getattr(self, name)) for name in ("learners", "streams", "seeds")}
+        compared = {"compare": {**names, "table1": self.table1}}
+        text = tomli_w.dumps(compared) + "\n" + write_settings(self.run, self.settings)
+        write_atomically(directory / "compare.toml", sealed_toml(text))
+
+
+def read_plan(directory: Path) -> Plan | None:
+    """The plan of the comparison in this directory; None if there is none."""
+    path = directory / "compare.toml"
+    if not path.is_file():
+        return None
+    try:
+        check_toml(path)
+    except BadInput as error:
+        raise BadInput(f"{error}; without the file, the whole command goes on with the runs in {directory}") from None
+    content = read_toml(path, "comparison")
+    kept = content.pop("compare", None)
+    if not isinstance(kept, dict):
+        raise BadInput(f"{path} is no comparison: there is no table [compare] in it")
+    for name in kept:
+        if name not in IN_THE_FILE:
+            raise BadSetting(f"{path}: unknown setting [compare] {name!r}{nearest(name, IN_THE_FILE)}")
+    for name in IN_THE_FILE:
+        if name not in kept:
+            raise BadInput(f"{path} is no comparison: there is no {name} under [compare]")
+    check_kinds(str(path), kept, IN_THE_FILE)
+    run, learner = split_settings(content, path)
+    return Plan(
+        learners=tuple(kept["learners"]),
+        streams=tuple(kept["streams"]),
+        seeds=tuple(kept["seeds"]),
+        table1=kept["table1"],
+        run=RunSettings(**run),
+        settings=Settings(**learner),
+    )
+
+
+def compare(
+    plan: Plan,
+    directory: Path,
+    *,
+    jobs: int | None = None,
+    console: Console | None = None,
+    trust: bool = False,
+) -> tuple[list[Row], dict[str, list[str]]] | None:
+    """Runs what is not finished yet, then writes the tables and the pictures; None when it was stopped.
+
+    Parameters
+    ----------
+    plan
+        What is compared.
+    directory
+        Where the runs, tables and pictures are kept. What an earlier comparison has finished there is kept.
+    jobs
+        How many runs at a time, each in a process with one thread; by default as many as there are cores. 0 does them
+        one after the other in this process.
+    console
+        Where to show progress.
+    trust
+        As for `Run`, where a comparison that was there before is gone on with. A new one is the caller's own word.
+
+    Returns
+    -------
+    The rows of the table and, by stream, what there is to say about them.
+    """
+    if jobs is not None and jobs < 0:
+        raise BadSetting(f"jobs ({jobs}) must be at least 0")
+    if directory.exists() and not (directory / "compare.toml").is_file() and not _is_ours(directory):
+        raise BadInput(f"{directory} is not empty and holds no comparison; give another --out")
+    make_directory(directory)
+    with DirectoryLock(directory):
+        earlier = read_plan(directory)
+        plan = earlier.with_more(plan) if earlier else plan
+        cells = plan.cells(directory)
+        remove_temporaries(directory)
+        for cell in cells:
+            refuse_links(directory, cell.directory)
+            _check_same(cell, *plan.settings_of(cell))
+        plan.write(directory)
+        todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
+        for cell in todo:
+            write_atomically(cell.directory / "settings.toml", sealed_toml(write_settings(*plan.settings_of(cell))))
+        with Watching(cells, console or Console(quiet=True)) as watching:
+            done = run_cells(todo, cores() if jobs is None else jobs, watching, trust=trust or earlier is None)
+        if not done:
+            return None
+        rows = [
+            make_row(
+                stream, learner, {c.seed: c.directory for c in cells if (c.stream, c.learner) == (stream, learner)}
+            )
+            for stream in plan.streams
+            for learner in plan.learners
+        ]
+        notes = {stream: _order(rows, stream) for stream in plan.streams} if plan.table1 else {}
+        _write(rows, notes, cells, directory, console or Console(quiet=True))
+    return rows, notes
+
+
+def show(rows: list[Row], notes: dict[str, list[str]], console: Console) -> None:
+    """Prints the tables, and what there is to say about them."""
+    for part in screen(rows, console.width):
+        console.print(part)
+    for stream, lines in notes.items():
+        console.print(f"{stream}, against the paper's Table 1:", markup=False)
+        for line in lines:
+            console.print(f"- {line}", markup=False)
+
+
+# What is left behind.
+
+
+def _write(rows: list[Row], notes: dict[str, list[str]], cells: list[Cell], directory: Path, console: Console) -> None:
+    for name, text in (("md", markdown(rows, notes)), ("csv", comma_separated(rows)), ("tex", latex(rows))):
+        write_atomically(directory / f"table.{name}", text.encode())
+    _draw(cells, directory, console)
+
+
+def _draw(cells: list[Cell], directory: Path, console: Console) -> None:
+    from prequential.plots.comparison import Many, Numbers, draw_accuracies, draw_bits, draw_costs, draw_losses
+
+    scores: Many = {}
+    seconds: Numbers = {}
+    macs: Numbers = {}
+    for cell in cells:
+        result = read_result(cell.directory)
+        if result["state"] == "finished":
+            found, damage = kept_scores(cell.directory, result["classes"])
+            if damage:
+                console.print(damage, style="yellow", markup=False, soft_wrap=True)
+            scores.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(found)
+            seconds.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(result["seconds"])
+            macs.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(result["macs"])
+    if not scores:
+        return
+    for suffix in ("png", "svg"):
+        draw_accuracies(scores, directory / f"accuracy.{suffix}")
+        draw_losses(scores, directory / f"loss.{suffix}")
+        draw_bits(scores, directory / f"bits.{suffix}")
+        draw_costs(scores, seconds, macs, directory / f"cost.{suffix}")
+
+
+def _order(rows: list[Row], stream: str) -> list[str]:
+    found = {row.learner: row.spread("accuracy") for row in rows if row.stream == stream}
+    return [*check_order({name: spread for name, spread in found.items() if spread is not None}), LEARNED_NOTE]
+
+
+# Names and settings.
+
+
+def _folders(names: Iterable[str]) -> dict[str, str]:
+    """A folder for each name: what is left of it without special characters, with a number of its own if need be."""
+    folders: dict[str, str] = {}
+    for name in names:
+        kind, colon, place = name.partition(":")
+        short = f"{kind}-{Path(place).name}" if colon and "/" in place else Path(name).name
+        folder = re.sub(r"[^\w.=,+-]+", "-", short).strip("-.")[:80]
+        if not folder or folder in folders.values():
+            folder = f"{folder}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        folders[name] = folder
+    return folders
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether everything in a directory is what a comparison leaves, killed at whatever moment."""
+    folders = [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
+    files = [path for path in directory.iterdir() if path not in folders]
+    made = {".lock", *(f"table.{kind}" for kind in ("md", "csv", "tex"))}
+    made |= {f"{name}.{kind}" for name in ("accuracy", "loss", "bits", "cost") for kind in ("png", "svg")}
+    known = all(path.name in made or is_temporary(path) for path in files)
+    return known and all(any(folder.glob("*/*/settings.toml")) for folder in folders)
+
+
+def _check_same(cell: Cell, run: RunSettings, settings: Settings) -> None:
+    """Refuses to go on with a run that was made with other settings."""
+    path = cell.directory / "settings.toml"
+    if is_damaged(path):  # what the checkpoint says of the settings still counts
+        write_atomically(path, sealed_toml(write_settings(run, settings)))
+    if not path.is_file():
+        return
+    on_run, on_learner = read_settings(path)
+    before, now = asdict(RunSettings(**on_run)), asdict(run)
+    if is_transformer(cell.learner):  # to the others these settings mean nothing
+        before, now = {**before, **asdict(Settings(**on_learner))}, {**now, **asdict(settings)}
+    for name, value in now.items():
+        if name not in MAY_CHANGE and before[name] != value:
+            raise BadSetting(f"{cell.directory} was made with {name} = {before[name]}, not {value}; give another --out")

@@ -1,6 +1,0 @@
-"""What is drawn: figures of scores, each function returning a matplotlib Figure."""
-
-from prequential.drawing.curves import draw_calibration, draw_run, draw_tasks
-from prequential.drawing.style import save
-
-__all__ = ["draw_calibration", "draw_run", "draw_tasks", "save"]

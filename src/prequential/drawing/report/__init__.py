@@ -1,7 +1,0 @@
-"""The report of runs: one page that opens anywhere, the same page while runs go on, and figures for a paper."""
-
-from prequential.drawing.report.figures import write_figures
-from prequential.drawing.report.live import serve_report
-from prequential.drawing.report.write import write_report
-
-__all__ = ["serve_report", "write_figures", "write_report"]

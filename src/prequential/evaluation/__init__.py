@@ -1,0 +1,6 @@
+"""What is scored: running sums of what a learner was charged, and a record of every example."""
+
+from prequential.evaluation.records import RecordWriter, read_records
+from prequential.evaluation.scores import Scores
+
+__all__ = ["RecordWriter", "Scores", "read_records"]

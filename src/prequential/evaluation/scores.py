@@ -1,0 +1,421 @@
+"""Sums over everything a learner was charged, in memory that does not grow with the stream.
+
+All sums are taken one example after the other, so their last bit does not depend on how a stream was cut into chunks:
+scores kept during a run, scores of a run that was interrupted, and scores rebuilt from its records are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.evaluation.records import read_records, read_task_starts
+
+if TYPE_CHECKING:
+    from prequential.learners.base import Charges
+
+CURVE_ROWS = 2048  # points of the learning curve before neighbours are merged
+TASK_ROWS = 4096  # tasks told apart before neighbours are merged
+CONFIDENCE_BINS = 20
+FEW_TASKS = 10  # how many tasks the summary calls "first" and "last"
+SLACK = 1e-3  # by how much single-precision rounding may push a probability above one
+
+
+def position_bins() -> np.ndarray:
+    """The first position of each bin of the positions in a task: 1, 2, 3, 4, 5, 6, 8, 10, 13, … up to a million."""
+    first = [1]
+    while first[-1] < 1_000_000:
+        first.append(max(first[-1] + 1, round(first[-1] * 1.3)))
+    return np.array(first)
+
+
+class Folded:
+    """Sums in a table of fixed size whose rows stand for one index at first, then for two, four, eight, …
+
+    Parameters
+    ----------
+    rows
+        How many rows there are, an even number. An index past the last row makes neighbouring rows merge.
+    columns
+        How many columns there are.
+
+    Examples
+    --------
+    >>> sums = Folded(rows=2)
+    >>> sums.add(np.array([0, 1, 2]), np.zeros(3, int), np.array([1.0, 2.0, 4.0]), np.array([True, True, False]))
+    >>> sums.group, sums.nats[:, 0]
+    (2, array([3., 4.]))
+    """
+
+    def __init__(self, rows: int, columns: int = 1) -> None:
+        self.group = 1  # how many indices share a row
+        self.used = 0  # how many rows hold something
+        self._sums = np.zeros((3, rows, columns))  # of examples, right answers and nats
+
+    @property
+    def count(self) -> np.ndarray:
+        return self._sums[0, : self.used].astype(np.int64)
+
+    @property
+    def correct(self) -> np.ndarray:
+        return self._sums[1, : self.used].astype(np.int64)
+
+    @property
+    def nats(self) -> np.ndarray:
+        return self._sums[2, : self.used]
+
+    def add(self, index: np.ndarray, column: np.ndarray, nats: np.ndarray, correct: np.ndarray) -> None:
+        """Adds examples to their rows; the indices must not fall, neither here nor from call to call."""
+        done = 0
+        while done < len(index):
+            # fold exactly when the first example beyond the table comes, never before: else the order of the additions
+            # and with it their last bit would depend on the chunks
+            stop = int(np.searchsorted(index, self._sums.shape[1] * self.group))
+            if stop == done:
+                self._fold()
+                continue
+            row = index[done:stop] // self.group
+            at = row * self._sums.shape[2] + column[done:stop]  # in the flat table: `add.at` is fastest there
+            added = (np.ones(stop - done), correct[done:stop], nats[done:stop])
+            for table, values in zip(self._sums.reshape(3, -1), added, strict=True):
+                np.add.at(table, at, values)
+            self.used = int(row[-1]) + 1
+            done = stop
+
+    def _fold(self) -> None:
+        half = self._sums.shape[1] // 2
+        self._sums[:, :half] = self._sums[:, 0::2] + self._sums[:, 1::2]
+        self._sums[:, half:] = 0
+        self.group *= 2
+        self.used = (self.used + 1) // 2
+
+    def state(self) -> dict[str, Any]:
+        return {"group": self.group, "sums": self._sums[:, : self.used].copy()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.group, self.used = int(state["group"]), state["sums"].shape[1]
+        self._sums[:, : self.used] = state["sums"]
+        self._sums[:, self.used :] = 0
+
+
+class Scores:
+    """How well a learner did so far: running sums over all examples, none left out.
+
+    Parameters
+    ----------
+    classes
+        How many labels the learner can give a probability to. The uniform code pays log2(classes) bits an example.
+    task_starts
+        The positions where tasks begin, the first of them 0; None when the stream knows no tasks.
+
+    Examples
+    --------
+    >>> from prequential.learners.base import Charges
+    >>> scores = Scores(classes=4)
+    >>> half, unit = np.full(8, 0.5), np.zeros(8, int)
+    >>> scores.update(0, Charges(log_loss=-np.log(half), predicted=unit, correct=np.arange(8) % 4 > 0, confidence=half))
+    >>> scores
+    Scores: 8 examples, accuracy 75.00 %, 0.6931 nats an example, 8 bits in all (50.0 % of the uniform code)
+    >>> scores.accuracy, scores.bits, scores.calibration_error
+    (0.75, 8.0, 0.25)
+    """
+
+    def __init__(self, classes: int, task_starts: np.ndarray | None = None) -> None:
+        if classes < 1:
+            raise BadSetting(f"classes ({classes}) must be at least 1")
+        self.classes = int(classes)
+        self.task_starts = None if task_starts is None else _checked_starts(task_starts)
+        self.count = 0  # examples so far
+        self.total_nats = 0.0  # cumulative log-loss
+        self._correct = 0
+        self._curve = Folded(CURVE_ROWS)
+        self._bins = position_bins()
+        self._tasks = Folded(TASK_ROWS, len(self._bins)) if task_starts is not None else None
+        self._sure = np.zeros((3, CONFIDENCE_BINS))  # examples, right answers and confidence, by confidence
+
+    def update(self, position: int, charges: Charges) -> None:
+        """Adds consecutive examples, the first of which is the example at this position of the stream."""
+        self._add(position, charges.log_loss, charges.correct, charges.confidence)
+
+    def _add(self, position: int, log_loss: np.ndarray, correct: np.ndarray, confidence: np.ndarray) -> None:
+        nats, sure = np.asarray(log_loss, np.float64), np.asarray(confidence, np.float64)
+        right = np.asarray(correct, bool)
+        n = len(nats)
+        if position != self.count:
+            raise BadInput(f"scores were given example {position}, but the next one is example {self.count}")
+        if not n == len(right) == len(sure):
+            raise BadInput(f"example {position}: got {n} losses, {len(right)} answers and {len(sure)} confidences")
+        if not (nats >= -SLACK).all():
+            i = int(np.argmin(nats >= -SLACK))
+            raise BadInput(f"example {position + i}: log_loss is {nats[i]}, expected a number of at least 0")
+        if not ((sure >= 0) & (sure <= 1 + SLACK)).all():
+            i = int(np.argmin((sure >= 0) & (sure <= 1 + SLACK)))
+            raise BadInput(f"example {position + i}: confidence is {sure[i]}, expected a probability")
+        if n == 0:
+            return
+        where = np.arange(position, position + n)
+        self.count += n
+        self._correct += int(right.sum())
+        self.total_nats = float(np.cumsum(np.concatenate([[self.total_nats], nats]))[-1])  # sum() would add pairwise
+        self._curve.add(where, np.zeros(n, np.int64), nats, right)
+        if self._tasks is not None and self.task_starts is not None:
+            task = np.searchsorted(self.task_starts, where, side="right") - 1
+            column = np.searchsorted(self._bins, where - self.task_starts[task] + 1, side="right") - 1
+            self._tasks.add(task, column, nats, right)
+        bins = np.minimum((sure * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+        for table, values in zip(self._sure, (np.ones(n), right, sure), strict=True):
+            np.add.at(table, bins, values)
+
+    # Numbers.
+
+    @property
+    def accuracy(self) -> float:
+        """The share of examples whose label was predicted."""
+        return self._correct / self.count if self.count else math.nan
+
+    @property
+    def log_loss(self) -> float:
+        """The average log-loss of an example, in nats."""
+        return self.total_nats / self.count if self.count else math.nan
+
+    @property
+    def bits(self) -> float:
+        """The description length of all labels: the cumulative log-loss in bits."""
+        return self.total_nats / math.log(2)
+
+    @property
+    def uniform_bits(self) -> float:
+        """What the labels cost when every class always has the same probability."""
+        return self.count * math.log2(self.classes)
+
+    @property
+    def compression(self) -> float:
+        """The description length as a share of the uniform code; below 1 something was learnt."""
+        return self.bits / self.uniform_bits if self.uniform_bits else math.nan
+
+    @property
+    def calibration_error(self) -> float:
+        """How far confidence and accuracy lie apart, averaged over all examples (ECE, 20 equally wide bins)."""
+        if not self.count:
+            return math.nan
+        return float(np.abs(self._sure[1] - self._sure[2]).sum()) / self.count
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks have begun; 0 when the stream knows no tasks."""
+        return 0 if self.task_starts is None else int(np.searchsorted(self.task_starts, self.count))
+
+    # Tables: dicts of arrays of one length, so that pandas.DataFrame(scores.curve()) works.
+
+    def curve(self, window: int | None = None) -> dict[str, np.ndarray]:
+        """The learning curve at up to 2048 positions.
+
+        Parameters
+        ----------
+        window
+            How many of the latest examples `accuracy` and `log_loss` are averaged over, a hundredth of the stream but
+            at least 100 when not given. It is rounded up to whole points; `examples` says how many it really was.
+            The running averages are over all examples from the first on.
+        """
+        count, correct, nats = self._curve.count[:, 0], self._curve.correct[:, 0], self._curve.nats[:, 0]
+        asked = max(100, self.count // 100) if window is None else window
+        if asked < 1:
+            raise BadSetting(f"window ({asked}) must be at least 1 example")
+        rows = min(-(-asked // self._curve.group), max(len(count), 1))
+        examples = _trailing(count, rows)
+        position = np.cumsum(count)
+        return {
+            "position": position,  # how many examples had been seen
+            "examples": examples,
+            "accuracy": _ratio(_trailing(correct, rows), examples),
+            "log_loss": _ratio(_trailing(nats, rows), examples),
+            "running_accuracy": _ratio(np.cumsum(correct), position),
+            "running_log_loss": _ratio(np.cumsum(nats), position),
+        }
+
+    def calibration(self) -> dict[str, np.ndarray]:
+        """Mean confidence and accuracy by confidence, in 20 bins; NaN where a bin is empty."""
+        return {
+            "centre": (np.arange(CONFIDENCE_BINS) + 0.5) / CONFIDENCE_BINS,
+            "confidence": _ratio(self._sure[2], self._sure[0]),
+            "accuracy": _ratio(self._sure[1], self._sure[0]),
+            "count": self._sure[0].astype(np.int64),
+        }
+
+    def tasks(self) -> dict[str, np.ndarray]:
+        """Accuracy and loss of each task; of each group of neighbouring tasks where there are more than 4096."""
+        table = self._task_table()
+        count = table.count.sum(1)
+        first = np.arange(table.used) * table.group
+        return {
+            "first_task": first,
+            "last_task": np.minimum(first + table.group, self.task_count) - 1,
+            "count": count,
+            "accuracy": _ratio(table.correct.sum(1), count),
+            "log_loss": _ratio(table.nats.sum(1), count),
+        }
+
+    def within_task(self, first_task: int = 0, last_task: int | None = None) -> dict[str, np.ndarray]:
+        """Accuracy and loss by the position in the task, averaged over these tasks, both ends included.
+
+        Positions count from 1; late ones share a bin, `first` to `last`. Where tasks were merged, the groups that hold
+        these tasks are taken whole.
+        """
+        table = self._task_table()
+        last_task = self.task_count - 1 if last_task is None else last_task
+        if not 0 <= first_task <= last_task < self.task_count:
+            raise BadInput(
+                f"asked for tasks {first_task} to {last_task}, but only 0 to {self.task_count - 1} have begun"
+            )
+        rows = slice(first_task // table.group, last_task // table.group + 1)
+        count = table.count[rows].sum(0)
+        first, last = self._bin_ends()
+        held = count > 0
+        return {
+            "first": first[held],
+            "last": last[held],
+            "count": count[held],
+            "accuracy": _ratio(table.correct[rows].sum(0), count)[held],
+            "log_loss": _ratio(table.nats[rows].sum(0), count)[held],
+        }
+
+    def heat_map(self, rows: int = TASK_ROWS) -> dict[str, np.ndarray]:
+        """Accuracy and loss of each task (rows) by position in the task (columns); NaN where there is no example.
+
+        Neighbouring tasks are averaged where there would be more than this many rows.
+        """
+        table = self._task_table()
+        join = max(1, -(-table.used // rows))
+        starts = np.arange(0, table.used, join)
+        count, correct, nats = (np.add.reduceat(part, starts) for part in (table.count, table.correct, table.nats))
+        held = count.sum(0) > 0
+        first, last = self._bin_ends()
+        return {
+            "first_task": starts * table.group,
+            "last_task": np.minimum((starts + join) * table.group, self.task_count) - 1,
+            "first": first[held],
+            "last": last[held],
+            "count": count[:, held],
+            "accuracy": _ratio(correct, count)[:, held],
+            "log_loss": _ratio(nats, count)[:, held],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as JSON values; a number that is not finite is None."""
+        names = ("accuracy", "log_loss", "bits", "uniform_bits", "compression", "calibration_error")
+        summary: dict[str, Any] = {"count": self.count, "classes": self.classes}
+        summary |= {name: _finite(getattr(self, name)) for name in names}
+        if self.task_count:
+            summary["tasks"] = self.task_count
+            summary["first_tasks"] = self._some_tasks(0, min(FEW_TASKS, self.task_count) - 1)
+            summary["last_tasks"] = self._some_tasks(max(0, self.task_count - FEW_TASKS), self.task_count - 1)
+        return summary
+
+    def __repr__(self) -> str:
+        return (
+            f"Scores: {self.count:,} examples, accuracy {self.accuracy:.2%}, {self.log_loss:.4f} nats an example, "
+            f"{self.bits:,.0f} bits in all ({self.compression:.1%} of the uniform code)"
+        ).replace("%", " %")
+
+    # Saving.
+
+    def state(self) -> dict[str, Any]:
+        """The sums, as arrays and JSON values."""
+        return {
+            "classes": self.classes,
+            "tasks": None if self.task_starts is None else len(self.task_starts),
+            "count": self.count,
+            "correct": self._correct,
+            "total_nats": np.array(self.total_nats),  # an array, because JSON knows no infinity
+            "curve": self._curve.state(),
+            "by_task": None if self._tasks is None else self._tasks.state(),
+            "by_confidence": self._sure.copy(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on from exactly where `state()` was taken."""
+        tasks = None if self.task_starts is None else len(self.task_starts)
+        for name, found, expected in (("classes", state["classes"], self.classes), ("tasks", state["tasks"], tasks)):
+            if found != expected:
+                raise BadCheckpoint(f"the saved scores have {name} = {found}, expected {expected}")
+        self.count, self._correct = int(state["count"]), int(state["correct"])
+        self.total_nats = float(state["total_nats"])
+        self._curve.load_state(state["curve"])
+        if self._tasks is not None:
+            self._tasks.load_state(state["by_task"])
+        self._sure[:] = state["by_confidence"]
+
+    @classmethod
+    def from_records(cls, directory: str | Path, classes: int, task_starts: np.ndarray | None = None) -> Self:
+        """The scores of a finished run, rebuilt part by part from its records.
+
+        Where the starts of the tasks are not given, they are taken from the records.
+        """
+        known = task_starts is not None  # where they are not, the parts are verified while they are looked for
+        scores = cls(classes, task_starts if known else read_task_starts(directory))
+        for batch in read_records(directory, ["log_loss", "correct", "confidence"], verify=known):
+            log_loss, correct, confidence = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+            scores._add(scores.count, log_loss, correct, confidence)
+        return scores
+
+    def _task_table(self) -> Folded:
+        if self._tasks is None:
+            raise BadInput("this stream knows no tasks: Scores was created without task_starts")
+        return self._tasks
+
+    def _bin_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first and last position of each bin; none is later than the end of the longest task so far."""
+        assert self.task_starts is not None
+        lengths = np.diff(np.append(self.task_starts[: self.task_count], self.count))
+        longest = int(lengths.max(initial=0))
+        return self._bins, np.minimum(np.append(self._bins[1:] - 1, longest), longest)
+
+    def _some_tasks(self, first: int, last: int) -> dict[str, Any]:
+        table = self._task_table()
+        rows = slice(first // table.group, last // table.group + 1)
+        count = int(table.count[rows].sum())
+        first, stop = rows.start * table.group, min(rows.stop * table.group, self.task_count)
+        return {
+            "tasks": stop - first,
+            "first": first,
+            "last": stop - 1,
+            "accuracy": int(table.correct[rows].sum()) / count,
+            "log_loss": _finite(float(table.nats[rows].sum()) / count),
+        }
+
+
+def _checked_starts(task_starts: np.ndarray) -> np.ndarray:
+    starts = np.asarray(task_starts)
+    if starts.ndim != 1 or starts.dtype.kind not in "iu" or len(starts) == 0:
+        raise BadInput(
+            f"task_starts has shape {starts.shape} and dtype {starts.dtype}, expected a list of whole numbers"
+        )
+    if starts[0] != 0:
+        raise BadInput(f"task 0 starts at example {starts[0]}, expected 0")
+    starts = starts.astype(np.int64)
+    falls = np.flatnonzero(np.diff(starts) <= 0)
+    if len(falls):
+        task = int(falls[0]) + 1
+        raise BadInput(f"task {task} starts at example {starts[task]}, expected one after {starts[task - 1]}")
+    return starts
+
+
+def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """total / count, NaN where the count is 0."""
+    ratio: np.ndarray = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return ratio
+
+
+def _trailing(values: np.ndarray, rows: int) -> np.ndarray:
+    """The sum of each value and those before it, `rows` of them in all. Not by differences: inf - inf is no number."""
+    padded = np.concatenate([np.zeros(rows, values.dtype), values])
+    sums: np.ndarray = np.lib.stride_tricks.sliding_window_view(padded, rows)[1:].sum(1)
+    return sums
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,53 @@
+"""The page on the paper's claims, made from stored results of experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prequential.errors import BadInput
+from prequential.experiments import NAMES
+from prequential.experiments.run import claims_table, read_results
+from prequential.storage.files import write_atomically
+
+
+def write_claims(folders: list[Path], out: Path) -> int:
+    """Writes the page; how many claims are on it.
+
+    Parameters
+    ----------
+    folders
+        Those of the experiments, or folders that hold them.
+    out
+        The page.
+    """
+    found = sorted(
+        {
+            path.parent
+            for folder in folders
+            for path in (folder / "results.json", *folder.glob("*/results.json"))
+            if path.is_file()
+        }
+    )
+    if not found:
+        raise BadInput(f"there are no results of experiments in {', '.join(map(str, folders))}")
+    many = sorted(
+        (read_results(folder) | {"folder": folder} for folder in found), key=lambda r: NAMES.index(r["experiment"])
+    )
+    lines = [
+        "# What the paper claims, and what was found",
+        "",
+        "Made by `prequential experiment claims` from the stored results of the experiments, each of which says how it was run. A claim",
+        "counts as held where the numbers are in the order it says, at the size and with the seeds of the run; small runs say little about",
+        "37 million photos. `photos` is a stand-in for CLOC, not CLOC.",
+        "",
+    ]
+    for results in many:
+        if results["claims"]:
+            lines += [f"## {results['experiment']}", "", f"`{results['command']}`", "", *claims_table([results]), ""]
+    held = [claim["holds"] for results in many for claim in results["claims"]]
+    lines.insert(
+        6,
+        f"{held.count(True)} of {len(held)} hold, {held.count(False)} do not, of {held.count(None)} nothing can be said.\n",
+    )
+    write_atomically(out, "\n".join(lines).encode())
+    return len(held)

@@ -1,0 +1,290 @@
+"""`prequential experiment`: runs what an experiment needs, draws its figures, and says whether the paper's claims held."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from prequential.comparisons.tables import read_result
+from prequential.errors import BadInput, BadSetting
+from prequential.experiments import NAMES, find_experiment
+from prequential.experiments.base import Ask, Claim, Drawn, Found, Outcome, Trial
+from prequential.learners.device import find_device, slow_precision
+from prequential.plots.style import save
+from prequential.runs.pool import Cell, cores, run_cells
+from prequential.runs.settings import read_settings, write_settings
+from prequential.runs.watching import Watching
+from prequential.storage.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
+from prequential.storage.sealed import is_damaged, read_json, sealed_toml, write_sealed
+from prequential.streams.open import check_spec, with_whole_path
+
+MAY_CHANGE = ("threads", "device", "checkpoint_seconds", "out")
+
+
+def list_experiments(console: Console) -> None:
+    """Prints the experiments, a line each."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name in NAMES:
+        table.add_row(f"[bold]{name}[/]", str(find_experiment(name).__doc__).splitlines()[0])
+    console.print(table)
+
+
+def run_experiment(
+    name: str,
+    ask: Ask,
+    directory: Path,
+    *,
+    jobs: int | None = None,
+    options: dict[str, Any] | None = None,
+    console: Console | None = None,
+) -> Found | None:
+    """Runs what is not finished yet, then draws and concludes; None when it was stopped.
+
+    Parameters
+    ----------
+    name
+        Which experiment.
+    ask
+        How large, with how many seeds, and on which stream.
+    directory
+        Where runs, figures and results are kept. What an earlier go has finished there is kept.
+    jobs
+        How many runs at a time; the cores are shared between them. By default as many as there are cores.
+    options
+        Settings of all transformers that are to differ from the experiment's: {"precision": "bfloat16"}.
+    console
+        Where to show progress.
+    """
+    console = console or Console(quiet=True)
+    experiment = find_experiment(name)
+    trials = [_changed(trial, options or {}) for trial in experiment.trials(ask)]
+    jobs = cores() if jobs is None else jobs
+    if jobs < 0:
+        raise BadSetting(f"jobs ({jobs}) must be at least 0")
+    threads = max(1, cores() // min(jobs, len(trials))) if jobs else cores()
+    for run in (trial.run_settings(ask) for trial in trials):
+        check_spec(run.stream, whole=not run.download)
+    cells = [_cell(trial, ask, directory) for trial in trials]
+    make_directory(directory)
+    with DirectoryLock(directory):
+        remove_temporaries(directory)
+        for trial, cell in zip(trials, cells, strict=True):
+            refuse_links(directory, cell.directory)
+            _prepare(trial, cell, ask, threads)
+        todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
+        console.print(f"{name}, {ask.scale}: {len(cells)} runs, {len(todo)} to do, on {ask.data}", markup=False)
+        slow = slow_precision((options or {}).get("precision", "float32"), find_device("auto"))
+        if slow:
+            console.print(slow)
+        with Watching(cells, console) as watching:
+            if not run_cells(todo, jobs, watching, threads=threads, trust=True):  # `_prepare` has made sure of them
+                return None
+        found, failures = _collect(trials, cells, ask)
+        if not found:
+            raise BadInput(f"none of the {len(cells)} runs of {name} finished; the first failed because {failures[0]}")
+        drawn: dict[str, Drawn] = experiment.figures(found)
+        claims: list[Claim] = experiment.claims(found)
+        for figure, draw in drawn.items():
+            for suffix in ("png", "svg"):
+                save(draw.figure, directory / f"{figure}.{suffix}")
+        _write(name, experiment, found, drawn, claims, failures, options or {}, directory)
+    show(directory, console)
+    return found
+
+
+def show(directory: Path, console: Console) -> None:
+    """Prints the results and the claims of an experiment that was run."""
+    results = read_results(directory)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in _headings(results):
+        table.add_column(heading, justify="right")
+    for row in _rows(results):
+        table.add_row(*row)
+    console.print(table)
+    for claim in results["claims"]:
+        console.print(f"{_verdict(claim['holds'])}: {claim['says']} {claim['found']}", markup=False, soft_wrap=True)
+    for failure in results["failures"]:
+        console.print(f"failed: {failure}", markup=False, soft_wrap=True)
+    names = ", ".join(f"{name}.png" for name in results["figures"])
+    console.print(f"results in {directory}: result.md, results.json, {names}", markup=False, soft_wrap=True)
+
+
+def read_results(directory: Path) -> dict[str, Any]:
+    """What an experiment has left behind as `results.json`."""
+    path = directory / "results.json"
+    if not path.is_file():
+        raise BadInput(f"{directory} holds no results of an experiment: there is no results.json in it")
+    found = read_json(path)
+    missing = [
+        name for name in ("experiment", "outcomes", "claims", "figures", "failures", "command") if name not in found
+    ]
+    if missing:
+        raise BadInput(f"{path} is damaged: it holds no {missing[0]}")
+    return found
+
+
+# The runs.
+
+
+def _changed(trial: Trial, options: dict[str, Any]) -> Trial:
+    given = {field: getattr(trial, field) for field in ("tags", "learner", "run")}
+    return Trial(**given, settings=trial.settings.changed(**options))
+
+
+def _cell(trial: Trial, ask: Ask, directory: Path) -> Cell:
+    run = trial.run_settings(ask)
+    tags = {tag: value for tag, value in trial.tags.items() if tag != "seed"}
+    title = ", ".join(f"{tag} {value}" for tag, value in tags.items()) or trial.learner
+    return Cell(run.stream, title, trial.settings.seed, directory / "runs" / trial.name)
+
+
+def _prepare(trial: Trial, cell: Cell, ask: Ask, threads: int) -> None:
+    """Writes the settings of a run, unless it has begun; then they must be the same."""
+    run = trial.run_settings(ask)
+    run = type(run)(**{**asdict(run), "threads": threads, "stream": with_whole_path(run.stream)})
+    text = write_settings(run, trial.settings)
+    path = cell.directory / "settings.toml"
+    if path.is_file() and not is_damaged(path):
+        before = dict(zip(("run", "learner"), read_settings(path), strict=True))
+        now = {"run": asdict(run), "learner": asdict(trial.settings)}
+        for table, kept in before.items():
+            for name, value in kept.items():
+                if name not in MAY_CHANGE and str(now[table][name]) != str(value):
+                    raise BadSetting(
+                        f"{cell.directory} was made with {name} = {value}, not {now[table][name]}; give another --out"
+                    )
+        return
+    write_atomically(path, sealed_toml(text))
+
+
+def _collect(trials: list[Trial], cells: list[Cell], ask: Ask) -> tuple[Found, list[str]]:
+    outcomes, failures = [], []
+    for trial, cell in zip(trials, cells, strict=True):
+        result = read_result(cell.directory)
+        if result["state"] != "finished":
+            failures.append(f"{trial.name}: {result.get('why', 'not finished')}")
+            continue
+        numbers = {name: result[name] for name in ("accuracy", "bits", "seconds", "macs")}
+        loss = float("nan") if result["log_loss"] is None else result["log_loss"]
+        outcomes.append(Outcome(tags=trial.tags, log_loss=loss, **numbers, summary=result, directory=cell.directory))
+    return Found(tuple(outcomes), ask), failures
+
+
+# What is left behind.
+
+
+def _write(
+    name: str,
+    experiment: ModuleType,
+    found: Found,
+    drawn: dict[str, Drawn],
+    claims: list[Claim],
+    failures: list[str],
+    options: dict[str, Any],
+    directory: Path,
+) -> None:
+    ask = found.ask
+    # of a path only its end: where things lie on this machine is nobody's business
+    kind, colon, place = ask.stream.rpartition(":")
+    stream = f"{kind}{colon}{Path(place).name}" if "/" in place else ask.stream
+    results = {
+        "experiment": name,
+        "scale": ask.scale,
+        "stream": stream,
+        "seeds": ask.seeds,
+        "options": options,
+        "command": _command(name, ask, stream, options),
+        "versions": {package: version(package) for package in ("prequential", "torch")},
+        "cores": cores(),
+        "seconds": sum(o.seconds for o in found.outcomes),
+        "outcomes": [_numbers(o) for o in found.outcomes],
+        "figures": {figure: draw.says for figure, draw in drawn.items()},
+        "claims": [asdict(claim) for claim in claims],
+        "failures": failures,
+    }
+    write_sealed(directory / "results.json", results)
+    write_atomically(directory / "result.md", _page(str(experiment.__doc__), results, ask).encode())
+
+
+def _numbers(outcome: Outcome) -> dict[str, Any]:
+    kept = {name: getattr(outcome, name) for name in ("tags", "accuracy", "log_loss", "bits", "seconds", "macs")}
+    tasks: dict[str, Any] = {n: outcome.summary[n] for n in ("first_tasks", "last_tasks") if n in outcome.summary}
+    numbers: dict[str, Any] = {**kept, "examples": outcome.summary["count"], **tasks}
+    # JSON knows no NaN: what is not charged has no loss
+    return {key: None if value != value else value for key, value in numbers.items()}
+
+
+def _command(name: str, ask: Ask, stream: str, options: dict[str, Any]) -> str:
+    parts = ["prequential experiment", name, f"--scale {ask.scale}", f"--seeds {ask.seeds}"]
+    if stream != find_experiment(name).STREAM:
+        parts.append(f"--stream {stream}")
+    parts += [f"--{option.replace('_', '-')} {value}" for option, value in options.items()]
+    return " ".join(parts)
+
+
+def _page(about: str, results: dict[str, Any], ask: Ask) -> str:
+    title, _, rest = about.strip().partition("\n")
+    minutes = results["seconds"] / 60
+    lines = [
+        f"# {title}",
+        "",
+        rest.strip(),
+        "",
+        f"Run on {ask.data if 'photos' in results['stream'] else '`' + results['stream'] + '`'}, scale {results['scale']}:",
+        "",
+        "```text",
+        results["command"],
+        "```",
+        "",
+        f"{len(results['outcomes'])} runs, {minutes:.0f} minutes of runs in sum, {results['cores']} core{'s' * (results['cores'] != 1)}.",
+        "",
+    ]
+    for figure, says in results["figures"].items():
+        lines += [f"![{says}]({figure}.png)", "", says, ""]
+    if results["claims"]:
+        lines += ["## What the paper says, and what was found", "", *claims_table([results]), ""]
+    headings = _headings(results)
+    lines += ["## All runs", "", f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
+    lines += [f"| {' | '.join(row)} |" for row in _rows(results)]
+    lines += [f"\nFailed: {failure}" for failure in results["failures"]]
+    return "\n".join(lines) + "\n"
+
+
+def claims_table(many: list[dict[str, Any]]) -> list[str]:
+    """The claims of some experiments as lines of a Markdown table."""
+    lines = ["| the paper says | found here | holds? |", "|---|---|---|"]
+    for results in many:
+        lines += [f"| {c['says']} | {c['found']} | {_verdict(c['holds'])} |" for c in results["claims"]]
+    return lines
+
+
+def _verdict(holds: bool | None) -> str:
+    return {True: "holds", False: "does not hold", None: "cannot be said"}[holds]
+
+
+def _tags(results: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(tag for outcome in results["outcomes"] for tag in outcome["tags"]))
+
+
+def _headings(results: dict[str, Any]) -> list[str]:
+    tasks = ["first ten tasks", "last ten"] if any("first_tasks" in o for o in results["outcomes"]) else []
+    return [*_tags(results), "examples", "accuracy", "nats", *tasks, "MACs", "seconds"]
+
+
+def _rows(results: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for outcome in results["outcomes"]:
+        loss, macs = outcome["log_loss"], outcome["macs"]
+        row = [str(outcome["tags"].get(tag, "")) for tag in _tags(results)]
+        row += [f"{outcome['examples']:,}", f"{outcome['accuracy']:.3f}", "" if loss is None else f"{loss:.3f}"]
+        if "first ten tasks" in _headings(results):
+            parts = [outcome.get(part) for part in ("first_tasks", "last_tasks")]
+            row += ["" if part is None else f"{part['accuracy']:.3f}" for part in parts]
+        rows.append([*row, "" if macs is None else f"{macs:.1e}", f"{outcome['seconds']:.0f}"])
+    return rows

@@ -1,0 +1,96 @@
+"""`prequential features`: the features of a stream's images, extracted once, with progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from prequential.errors import BadInput, BadSetting
+from prequential.features.extract import extract
+from prequential.features.networks import load_network
+from prequential.features.records import as_records
+from prequential.learners.device import find_device
+from prequential.streams.datasets.cloc import ClocRecords
+from prequential.streams.open import open_stream, stream_options
+from prequential.streams.stream import Stream
+
+
+def extract_features(
+    source: str,
+    out: Path,
+    *,
+    network: str,
+    images: Path | None,
+    columns: dict[str, str | None],
+    batch: int,
+    dtype: str,
+    device: str,
+    console: Console,
+) -> None:
+    """Extracts what is missing of the features, and says what came out; `columns` are the options label, time, image."""
+    if batch < 1:
+        raise BadSetting(f"batch ({batch}) must be at least 1")
+    check_images_folder(source, images)
+    chosen = {name: column for name, column in columns.items() if column is not None}
+    with console.status(f"loading {escape(network)}"):
+        net = load_network(network, device=find_device(device))
+    found = open_images(source, net.size, images, chosen)
+    parts = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Progress(*parts, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def progress(done: int, total: int, skipped: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"{skipped:,} skipped")
+
+        made = extract(found, net, out, batch=batch, dtype=dtype, progress=progress)
+    skipped = made.manifest["skipped"]
+    left_out = f", {skipped:,} images skipped ({out / 'skipped.jsonl'} says why)" if skipped else ", no images skipped"
+    console.print(
+        f"{len(made):,} examples of {made.width} features in {out}{left_out}; "
+        f"go on with: prequential run --stream {out}",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def check_images_folder(source: str, images: Path | None) -> None:
+    """CLOC's photos lie apart from its metadata, those of all others where the source says."""
+    place, options = stream_options(source)
+    is_cloc = place.partition(":")[0] == "cloc"
+    if is_cloc and images is None and "images" not in options:
+        raise BadInput(f"{source} needs --images: the folder that the paths in the metadata start from")
+    if not is_cloc and images is not None:
+        raise BadInput(f"--images {images} is for cloc:METADATA; {source} says itself where its images are")
+
+
+def open_images(
+    source: str, size: int, images: Path | None = None, columns: dict[str, str] | None = None
+) -> Stream | ClocRecords:
+    """The images of a source, decoded at this size where they are files; arrays come in the size that they have."""
+    place, options = stream_options(source)
+    kind, _, metadata = place.partition(":")
+    chosen: dict[str, Any] = columns or {}
+    if kind == "cloc":  # not as a stream, which would try all photos before the first is used
+        for name, column in chosen.items():
+            raise BadSetting(
+                f"--{name} {column} is for manifests and tables; the fields of {source} are known: class, time, user, path"
+            )
+        given: dict[str, Any] = {"images": images, "size": size, **options}
+        known = ("images", "size", "workers", "converted")
+        for option in options:
+            if option not in known:
+                raise BadSetting(f"{source}: features does not take {option}; it takes {', '.join(known)}")
+        return ClocRecords(metadata, given.pop("images"), **given)
+    try:
+        stream = open_stream(source, size=options.get("size", size), **chosen)
+    except BadSetting:  # it has no size to set; anything else that is wrong is said again now
+        stream = open_stream(source, **chosen)
+    first = as_records(stream).attempt(0, 1)[0]
+    if len(first) and first.ndim == 2:
+        hint = f" (images:{source} is the folder)" if Path(source).is_dir() else ""
+        raise BadInput(f"{source} gives vectors of {first.shape[1]} numbers, expected images to take features of{hint}")
+    return stream

@@ -1,0 +1,1 @@
+"""What predicts: the networks."""

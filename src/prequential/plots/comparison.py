@@ -1,0 +1,325 @@
+"""The figures of a comparison: many learners on some streams, each over some seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from prequential.errors import BadInput
+from prequential.evaluation.scores import Scores
+from prequential.plots.style import COLOURS, GREY, INK, examples_axis, percent, saved, styled
+
+# The scores of each seed, by stream and learner.
+Many = dict[str, dict[str, list[Scores]]]
+# A number of each seed, by stream and learner; None where it was not counted.
+Numbers = dict[str, dict[str, list[float | None]]]
+
+LONGEST_NAME = 26
+PALETTE = (*COLOURS, "#6a3d9a", "#8b5a2b", "#5c6b1f")  # purple, brown, olive: comparisons have more lines than runs
+WILD = 2  # a loss or a code longer than so many times the uniform one is cut off: it would hide the others
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (4, 1.6)),
+    (0, (1.2, 1.4)),
+)  # when the colours are used up, they begin again with the next
+MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"))  # and with the next of these; the sign stands before the name
+
+
+class Look(NamedTuple):
+    """How a learner looks, the same in all figures."""
+
+    name: str
+    colour: str
+    dashes: Any
+    marker: str
+    sign: str
+
+
+@styled
+def draw_accuracies(scores: Many, path: str | Path | None = None) -> Figure:
+    """The average accuracy so far of every learner, one panel per stream.
+
+    The line is the mean over the seeds, the band reaches from the lowest to the highest.
+
+    Parameters
+    ----------
+    scores
+        The scores of each seed, by stream and learner.
+    path
+        Where to save the figure (.png, .svg or .pdf), if it is to be saved.
+
+    Examples
+    --------
+    >>> from prequential.learners.base import Charges
+    >>> guess = Scores(classes=2)
+    >>> half, unit = np.full(500, 0.5), np.zeros(500, int)
+    >>> guess.update(0, Charges(-np.log(half), predicted=unit, correct=np.arange(500) % 2 > 0, confidence=half))
+    >>> [axes.get_title(loc="left") for axes in draw_accuracies({"coin": {"guess": [guess]}}).axes]
+    ['coin: average accuracy so far']
+    """
+    figure, panels = _panels(scores)
+    looks = _looks(scores)
+    for axes, (stream, learners) in zip(panels, scores.items(), strict=True):
+        highest = _plot_curves(axes, learners, "running_accuracy", looks)
+        chance = 1 / _classes(learners)
+        axes.set_ylim(0, min(1.02, max(highest, 1.5 * chance) * 1.08))
+        axes.yaxis.set_major_formatter(percent)
+        axes.set_title(f"{_without_folders(stream)}: average accuracy so far")
+        texts = {name: f"{_mean(some, 'accuracy'):.1%}".replace("%", " %") for name, some in learners.items()}
+        _label_curves(axes, learners, "accuracy", texts, looks, (chance, "chance"))
+    return saved(figure, path)
+
+
+@styled
+def draw_losses(scores: Many, path: str | Path | None = None) -> Figure:
+    """The average log-loss so far of every learner, one panel per stream.
+
+    Parameters
+    ----------
+    scores
+        The scores of each seed, by stream and learner. Those with an infinite loss are left out.
+    path
+        Where to save the figure (.png, .svg or .pdf), if it is to be saved.
+    """
+    figure, panels = _panels(scores)
+    looks = _looks(scores)
+    for axes, (stream, everyone) in zip(panels, scores.items(), strict=True):
+        learners = _charged(everyone)
+        _plot_curves(axes, learners, "running_log_loss", looks)
+        uniform = math.log(_classes(everyone))
+        ends = [min(_mean(some, "log_loss"), WILD * uniform) for some in learners.values()]
+        axes.set_ylim(0, 1.08 * max(uniform, *ends, 1e-3))
+        axes.set_title(f"{_without_folders(stream)}: average log-loss so far, in nats")
+        texts = {name: f"{_mean(some, 'log_loss'):.3f}" for name, some in learners.items()}
+        _label_curves(axes, learners, "log_loss", texts, looks, (uniform, "uniform"))
+    return saved(figure, path)
+
+
+@styled
+def draw_bits(scores: Many, path: str | Path | None = None) -> Figure:
+    """The description length of the labels with every learner, as a share of the uniform code and in bits.
+
+    Parameters
+    ----------
+    scores
+        The scores of each seed, by stream and learner. Those with an infinite loss are left out.
+    path
+        Where to save the figure (.png, .svg or .pdf), if it is to be saved.
+    """
+    figure, panels = _panels(scores, height=0.95 + 0.24 * max(map(len, scores.values()), default=0))
+    looks = _looks(scores)
+    for axes, (stream, everyone) in zip(panels, scores.items(), strict=True):
+        learners = sorted(_charged(everyone).items(), key=lambda item: _mean(item[1], "compression"))
+        right = max(1.0, min(max((_mean(some, "compression") for _, some in learners), default=1.0), WILD))
+        for y, (name, some) in enumerate(learners):
+            mean, each = _mean(some, "compression"), [one.compression for one in some]
+            axes.barh(y, min(mean, right), height=0.62, color=looks[name].colour)
+            if min(each) < min(max(each), right):
+                axes.plot([min(each), min(max(each), right)], [y, y], color=INK, lw=1)
+            text = f"{'→ ' if mean > right else ''}{mean:.1%}, {_mean(some, 'bits'):,.0f} bits".replace("%", " %")
+            axes.text(1.02, y, text, va="center", transform=axes.get_yaxis_transform())
+        axes.axvline(1, color=GREY, lw=0.9, ls=":")
+        axes.set(xlim=(0, 1.02 * right), ylim=(len(learners) - 0.4, -0.6))
+        axes.set_title(f"{_without_folders(stream)}: description length")
+        axes.set_xlabel("share of the uniform code")
+        axes.set_yticks(range(len(learners)), [looks[name].name for name, _ in learners])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_formatter(percent)
+    return saved(figure, path)
+
+
+@styled
+def draw_costs(scores: Many, seconds: Numbers, macs: Numbers, path: str | Path | None = None) -> Figure:
+    """Accuracy against time, and against multiply-accumulates; one row of panels per stream.
+
+    Parameters
+    ----------
+    scores
+        The scores of each seed, by stream and learner.
+    seconds, macs
+        What each of these runs took; None where it was not counted.
+    path
+        Where to save the figure (.png, .svg or .pdf), if it is to be saved.
+    """
+    height, looks = _height(scores), _looks(scores)
+    figure = _figure(9.2, height * len(scores))
+    rows = figure.subplots(len(scores), 2, squeeze=False, sharey="row")
+    for (left, right), (stream, learners) in zip(rows, scores.items(), strict=True):
+        for axes, numbers, what in ((left, seconds[stream], "seconds"), (right, macs[stream], "multiply-accumulates")):
+            place = _cost_axis(axes, [number for some in numbers.values() for number in some])
+            axes.set_xlabel(what)
+            for name, some in learners.items():
+                _plot_cost(axes, [place(n) for n in numbers[name]], [each.accuracy for each in some], looks[name])
+        highest = max(each.accuracy for some in learners.values() for each in some)
+        left.set_ylim(0, min(1.02, highest * 1.08) or 1)
+        left.yaxis.set_major_formatter(percent)
+        left.set_title(f"{_without_folders(stream)}: accuracy by time")
+        right.set_title("accuracy by multiply-accumulates")
+        ends = [(_mean(learners[n], "accuracy"), f"{looks[n].sign} {looks[n].name}", looks[n].colour) for n in learners]
+        _names(right, ends, height)
+    return saved(figure, path)
+
+
+def _plot_cost(axes: Axes, x: list[float], accuracy: list[float], look: Look) -> None:
+    """A point at the mean over the seeds, with lines from the lowest to the highest."""
+    axes.plot(np.mean(x), np.mean(accuracy), color=look.colour, marker=look.marker, ls="", ms=6, zorder=3)
+    if len(x) > 1:
+        axes.plot([np.mean(x)] * 2, [min(accuracy), max(accuracy)], color=look.colour, lw=1)
+        axes.plot([min(x), max(x)], [np.mean(accuracy)] * 2, color=look.colour, lw=1)
+
+
+def _cost_axis(axes: Axes, numbers: Sequence[float | None]) -> Any:
+    """Makes an axis of decades, with places for 0 and for what was not counted; a function from a number to its place."""
+    counted = [math.log10(number) for number in numbers if number]
+    low, high = math.floor(min(counted, default=0)), math.ceil(max(counted, default=1))
+    high = max(high, low + 1)
+    width = high - low
+    ticks: dict[float, str] = {float(k): f"$10^{{{k}}}$" for k in range(low, high + 1, max(1, width // 5))}
+    left, right = low - 0.05 * width, high + 0.05 * width
+    zero, unknown = left - 0.1 * width, right + 0.1 * width
+    if any(number == 0 for number in numbers):
+        axes.axvline(left, color=GREY, lw=0.8, ls=":")
+        ticks[zero] = "0"
+        left = zero - 0.07 * width
+    if None in numbers:
+        axes.axvline(right, color=GREY, lw=0.8, ls=":")
+        ticks[unknown] = "not\ncounted"
+        right = unknown + 0.1 * width
+    axes.set_xlim(left, right)
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.grid(True)
+    return lambda number: unknown if number is None else math.log10(number) if number else zero
+
+
+def _plot_curves(axes: Axes, learners: dict[str, list[Scores]], what: str, looks: dict[str, Look]) -> float:
+    """Draws a running average of each learner; the highest value that can be seen."""
+    highest, longest = 0.0, 1
+    for name, some in learners.items():
+        curves = [each.curve() for each in some]
+        position = curves[0]["position"]
+        # averages of a few examples jump between 0 and 1 and mean little
+        told = position >= min(100, position[-1] // 2)
+        values = np.stack([np.interp(position, curve["position"], curve[what]) for curve in curves])[:, told]
+        look = looks[name]
+        axes.plot(position[told], values.mean(0), color=look.colour, ls=look.dashes, lw=1.5, zorder=3)
+        if len(some) > 1:
+            axes.fill_between(position[told], values.min(0), values.max(0), color=look.colour, alpha=0.15, lw=0)
+        highest, longest = max(highest, float(values.max())), max(longest, int(position[-1]))
+    examples_axis(axes, longest)
+    axes.grid(True, axis="y")
+    return highest
+
+
+def _label_curves(
+    axes: Axes,
+    learners: dict[str, list[Scores]],
+    what: str,
+    texts: dict[str, str],
+    looks: dict[str, Look],
+    reference: tuple[float, str],
+) -> None:
+    """Names at the ends of the lines, and a dotted line for what guessing gives; the limits must be final."""
+    axes.axhline(reference[0], color=GREY, lw=0.9, ls=":")
+    ends = []
+    for name, text in texts.items():
+        look = looks[name]
+        dashed = "" if look.dashes == "-" else "┅ "
+        ends.append((_mean(learners[name], what), f"{dashed}{look.name} {text}", look.colour))
+    _names(axes, [*ends, (*reference, GREY)], _height({"": learners}))
+
+
+def _names(axes: Axes, ends: list[tuple[float, str, str]], height: float) -> None:
+    """Names at the right edge of a panel of this height, moved apart where they would touch, all of them beside it."""
+    low, high = axes.get_ylim()
+    ends = sorted(ends)
+    line = 0.062 * 2.75 / (height - 0.75)  # the room of a line of text, as a share of the panel
+    at = np.clip([(end - low) / (high - low) for end, _, _ in ends], 0, 1)
+    for _ in range(200):  # pushes touching neighbours apart, half of the way each
+        for i in range(len(at) - 1):
+            overlap = line - (at[i + 1] - at[i])
+            if overlap > 0:
+                at[i : i + 2] += (-overlap / 2, overlap / 2)
+        at = np.clip(at, line * np.arange(len(at)), 1 - line * np.arange(len(at))[::-1])
+    for y, (_, text, colour) in zip(at, ends, strict=True):
+        axes.text(1.025, y, text, color=colour, transform=axes.transAxes, va="center", ha="left")
+
+
+def _looks(scores: Many) -> dict[str, Look]:
+    learners = list(dict.fromkeys(name for some in scores.values() for name in some))
+    names = [short_name(name) for name in learners]
+    if len(set(names)) < len(names):  # they could not be told apart
+        names = learners
+    looks = {}
+    for i, (learner, name) in enumerate(zip(learners, names, strict=True)):
+        again = i // len(PALETTE)
+        marker, sign = MARKERS[again % len(MARKERS)]
+        looks[learner] = Look(name, PALETTE[i % len(PALETTE)], DASHES[again % len(DASHES)], marker, sign)
+    return looks
+
+
+def _without_folders(stream: str) -> str:
+    """A stream as it is named, without the folders its file lies in.
+
+    >>> _without_folders("covertype:/data/uci/covtype.npz(classes=7)")
+    'covertype:covtype.npz(classes=7)'
+    """
+    place, bracket, options = stream.partition("(")
+    kind, colon, path = place.rpartition(":")
+    return f"{kind}{colon}{path.rpartition('/')[2] or path}{bracket}{options}"
+
+
+def short_name(name: str) -> str:
+    """A learner's name without the folder of its class, and cut where it is very long.
+
+    >>> short_name("river:forest.ARFClassifier")
+    'river:ARFClassifier'
+    """
+    library, colon, path = name.partition(":")
+    if colon:
+        before, bracket, options = path.partition("(")
+        name = f"{library}:{before.rpartition('.')[2]}{bracket}{options}"
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def _panels(scores: Many, height: float | None = None) -> tuple[Figure, list[Axes]]:
+    """A panel for each stream, two in a row."""
+    if not scores or not all(scores.values()):
+        raise BadInput("there is nothing to draw: got a stream with 0 learners, expected at least 1")
+    columns = min(2, len(scores))
+    rows = -(-len(scores) // columns)
+    figure = _figure(6.4 if columns == 1 else 10.4, rows * (height or _height(scores)))
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for unused in grid[len(scores) :]:
+        unused.set_axis_off()
+    return figure, list(grid[: len(scores)])
+
+
+def _height(scores: Many) -> float:
+    """Of a panel in inches: high enough for the names of all learners at its right edge."""
+    return max(3.4, 1.0 + 0.19 * max(len(learners) for learners in scores.values()))
+
+
+def _figure(width: float, height: float) -> Figure:
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.07, wspace=0.06, hspace=0.04)
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def _charged(learners: dict[str, list[Scores]]) -> dict[str, list[Scores]]:
+    """The learners without those that gave a label probability 0 (the oracle, which gives none at all)."""
+    return {name: some for name, some in learners.items() if math.isfinite(_mean(some, "log_loss"))}
+
+
+def _classes(learners: dict[str, list[Scores]]) -> int:
+    return max(each.classes for some in learners.values() for each in some)
+
+
+def _mean(some: list[Scores], what: str) -> float:
+    return float(np.mean([getattr(each, what) for each in some]))

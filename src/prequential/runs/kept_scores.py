@@ -1,0 +1,45 @@
+"""The scores of a run from what it has kept: its records or, where these are damaged, its newest checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
+from prequential.errors import BadCheckpoint, BadInput
+from prequential.evaluation.scores import Scores
+
+
+def kept_scores(directory: Path, classes: int, task_starts: np.ndarray | None = None) -> tuple[Scores, str | None]:
+    """The scores, and a sentence where they could not be taken from the records.
+
+    Parameters
+    ----------
+    directory
+        The directory of the run.
+    classes
+        How many labels there can be.
+    task_starts
+        Where tasks begin; when not given, taken from the records, and unknown where these are damaged.
+    """
+    try:
+        return Scores.from_records(directory / "records", classes, task_starts), None
+    except BadInput as error:
+        scores = _from_checkpoint(directory, classes, task_starts)
+        if scores is None:
+            raise
+        return scores, f"{error}; what is shown is from the checkpoint at example {scores.count:,}"
+
+
+def _from_checkpoint(directory: Path, classes: int, task_starts: np.ndarray | None) -> Scores | None:
+    for path in reversed(CheckpointFolder(directory / "checkpoints").paths()):
+        try:
+            state = read_checkpoint(path, ["scores"])["scores"]
+            with loading(path):
+                scores = Scores(classes, task_starts)
+                scores.load_state(state if task_starts is not None else {**state, "tasks": None, "by_task": None})
+                return scores
+        except (BadCheckpoint, KeyError):
+            continue
+    return None

@@ -1,0 +1,153 @@
+"""The settings of a run besides the learner's own, and how all of them are kept in one TOML file."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from cyclopts import Parameter
+
+from prequential.specs import check_kinds
+from prequential.errors import BadSetting, short
+from prequential.settings import LARGEST, Settings, say_number
+from prequential.storage.toml import read_toml
+
+MOST_THREADS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What a run reads, where it computes and what it leaves behind."""
+
+    stream: str = "digits"
+    """Where the examples come from: digits, or the path of your data, or a name and a path (emnist:PATH, ...). Options in
+    brackets: "prices.csv(delimiter=';')"."""
+    learner: str = "transformer"
+    """What learns: transformer, or a baseline by name (last-label, er, acm, replay-streams, kalman, river:CLASS, ...)."""
+    tasks: int | None = None
+    """Streams made of tasks: how many; 100 by default."""
+    task_length: int | None = None
+    """Streams made of tasks: examples in each; 200 digits by default, 1000 of other images."""
+    ways: int | None = None
+    """Streams made of tasks: classes in each; 10 by default."""
+    examples: int | None = None
+    """Stop after so many examples of the stream."""
+    classes: int | None = None
+    """How many labels there can be; by default what the stream says, else 100."""
+    label: str | None = None
+    """Tables: the column to predict."""
+    features: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None
+    """Tables: the columns to predict from, apart or with commas; by default all others."""
+    time: str | None = None
+    """Tables: the column that gives the order."""
+    group: str | None = None
+    """Tables: a column that names the user or group of a row."""
+    images: Path | None = None
+    """CLOC: the folder that the paths in the metadata start from."""
+    download: Annotated[bool, Parameter(negative=())] = False
+    """EMNIST and CIFAR-100 without a path: fetch the official files."""
+    on_bad_row: Literal["stop", "skip"] = "stop"
+    """Own data: what to do at a row that cannot be used."""
+    device: str = "auto"
+    """Where to compute: auto, cpu, cuda, cuda:1, ..."""
+    threads: int | None = None
+    """Threads of the processor to use; by default all."""
+    checkpoint_seconds: float = 20.0
+    """How often the run is saved."""
+    out: Path | None = None
+    """Directory for the results; by default a new one in runs/."""
+
+    def __post_init__(self) -> None:
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        check_kinds("the run", given, HINTS["run"])
+        for name, value in given.items():
+            if not _can_be_kept(value):
+                raise BadSetting(f"{name} ({short(value)}) is no text: it has characters that UTF-8 has not")
+        for name, low in (
+            ("tasks", 1),
+            ("task_length", 1),
+            ("ways", 1),
+            ("examples", 1),
+            ("classes", 1),
+            ("threads", 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise BadSetting(f"{name} ({say_number(value)}) must be at least {low}")
+            if value is not None and value > (most := MOST_THREADS if name == "threads" else LARGEST):
+                raise BadSetting(f"{name} ({say_number(value)}) must be at most {most:,}")
+        if not self.checkpoint_seconds >= 0:
+            raise BadSetting(f"checkpoint_seconds ({self.checkpoint_seconds}) must be at least 0")
+
+
+def _can_be_kept(value: Any) -> bool:
+    """Whether a setting can be written to a file; names of files and arguments may be any bytes."""
+    try:
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, (str, Path)):
+                str(text).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+HINTS: dict[str, dict[str, Any]] = {
+    "run": typing.get_type_hints(RunSettings),
+    "learner": typing.get_type_hints(Settings),
+}
+
+
+def write_settings(run: RunSettings, learner: Settings) -> str:
+    """Both kinds of settings as TOML, settings that are not set left out."""
+    tables = {"run": asdict(run), "learner": asdict(learner)}
+    for table in tables.values():
+        for name, value in list(table.items()):
+            if value is None:
+                del table[name]
+            elif isinstance(value, Path):
+                table[name] = str(value)
+    return tomli_w.dumps(tables)
+
+
+def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run's and the learner's settings given in a TOML file, under [run] and [learner] or at the top level."""
+    return split_settings(read_toml(path), path)
+
+
+def split_settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run's and the learner's settings among what a TOML file holds, each checked for its place and its kind."""
+    given: dict[str, dict[str, Any]] = {"run": {}, "learner": {}}
+    for table, name, value in placed_settings(content, path):
+        hint = HINTS[table][name]
+        if hint == Path | None and isinstance(value, str):
+            value = Path(value)
+        check_kinds(str(path), {name: value}, HINTS[table])
+        given[table][name] = value
+    return given["run"], given["learner"]
+
+
+def placed_settings(content: dict[str, Any], path: Path | str) -> Iterator[tuple[str, str, Any]]:
+    """Table, name and value of each setting; one that is unknown, in the wrong table or given twice is refused."""
+    tables = {table: content[table] for table in HINTS if isinstance(content.get(table), dict)}
+    flat = {name: value for name, value in content.items() if name not in tables}  # `learner` can be the name of one
+    seen: dict[str, str] = {}
+    for place, values in [("", flat), *tables.items()]:
+        for raw, value in values.items():
+            name = raw.replace("-", "_")
+            table = next((table for table, hints in HINTS.items() if name in hints), None)
+            if table is None:
+                near = get_close_matches(name[:100], [*HINTS["run"], *HINTS["learner"]], 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise BadSetting(f"{path}: unknown setting {raw!r}{hint}")
+            if place and place != table:
+                raise BadSetting(f"{path}: {name} is under [{place}], expected it under [{table}]")
+            if name in seen:
+                where = " and ".join(dict.fromkeys(f"under [{p}]" if p else "at the top" for p in (seen[name], place)))
+                raise BadSetting(f"{path}: {name} is given twice, {where}; leave out one of the two")
+            seen[name] = place
+            yield table, name, value

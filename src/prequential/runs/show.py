@@ -1,0 +1,47 @@
+"""What came out of a run, from what it has recorded so far."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from prequential.plots.curves import draw_calibration, draw_run, draw_tasks
+from prequential.errors import BadInput
+from prequential.runs.kept_scores import kept_scores
+from prequential.runs.progress import describe
+from prequential.runs.run import Run
+
+
+def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
+    """Prints what a run has found and draws its pictures again; `trust` is as for `Run`."""
+    if not (directory / "settings.toml").is_file():
+        raise BadInput(f"{directory} holds no run: there is no settings.toml in it")
+    run = Run(directory, trust=trust)
+    if not any(any((directory / name).glob("*.*")) for name in ("records", "checkpoints")):
+        raise BadInput(f"the run in {directory} has recorded no example yet")
+    scores, damage = kept_scores(directory, run.learner.labels.capacity, run.stream.task_starts())
+    if damage:
+        console.print(damage, style="yellow", markup=False, soft_wrap=True)
+    console.print(f"{run.title} · {run.name} · {scores.count:,} of {run.length:,} examples recorded")
+    for line in describe(scores):
+        console.print(line)
+    for hint in _hints(directory / "scores.json"):
+        console.print(hint, markup=False, soft_wrap=True)
+    pictures = {"curves.png": draw_run, "calibration.png": draw_calibration}
+    for name, draw in pictures.items():
+        draw({run.name: scores}, directory / name, title=run.title)
+    if run.stream.task_starts() is not None:
+        draw_tasks(scores, directory / "tasks.png", title=run.title)
+        pictures["tasks.png"] = draw_tasks  # type: ignore[assignment]
+    console.print(f"pictures in {directory}: {', '.join(pictures)}", soft_wrap=True)
+
+
+def _hints(path: Path) -> list[str]:
+    """What the run had to say about its data, as far as it has come to an end."""
+    try:
+        found = json.loads(path.read_text()).get("hints", [])
+    except (OSError, ValueError, AttributeError):
+        return []
+    return [str(hint)[:300] for hint in found[:100]] if isinstance(found, list) else []

@@ -1,6 +1,0 @@
-"""What is scored: running sums of what a learner was charged, and a record of every example."""
-
-from prequential.scoring.records import RecordWriter, read_records
-from prequential.scoring.scores import Scores
-
-__all__ = ["RecordWriter", "Scores", "read_records"]

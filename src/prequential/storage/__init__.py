@@ -1,0 +1,1 @@
+"""Files that survive: atomic writes, locks, checksums, checkpoints."""

@@ -1,0 +1,1 @@
+"""Known datasets as streams."""

@@ -1,0 +1,455 @@
+"""Streams from tables: CSV, Parquet and Arrow files, and data frames, read in blocks of rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from prequential.errors import BadInput, BadSetting
+from prequential.streams.cache import file_stamp, kept_array
+from prequential.streams.formats import sorting
+from prequential.streams.formats.csv_rows import looks_like
+from prequential.streams.formats.encoding import (
+    Column,
+    feature_column,
+    fill,
+    kind_of,
+    label_column,
+    labels,
+    said_type,
+    whole,
+)  # fmt: skip
+from prequential.streams.limits import reading
+from prequential.streams.stream import Chunk, Stream
+
+SAMPLE = 4096  # rows from which the kinds of the columns are decided
+BLOCK_ROWS = 4096
+BLOCK_BYTES = 2**20  # how much of a file one block of rows should take, at most
+KEEP_BYTES = 64 * 2**20  # how much of decoded blocks is kept: a few blocks for each of many readers
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+UNNAMED = re.compile(r"__index_level_\d+__$")  # what pandas calls an index without a name
+_keys = sorting.time_keys  # for tables of images
+SAID = {
+    "number": "numbers", "flag": "true/false", "time": "time", "clock": "times of day", "category": "categories",
+    "group": "group", "vector": "vectors", "any": "empty in the first rows",
+}  # fmt: skip
+LABEL_NAMES = ("label", "y", "target", "class")
+
+
+class Table(ABC):
+    """Rows that can be read by blocks, in any order. A new kind of table is one file with a subclass of this."""
+
+    name: str  # for messages
+    schema: pa.Schema
+    starts: np.ndarray  # (blocks + 1,) the row at which each block begins, and at the end the number of rows
+    paths: Sequence[Path] = ()  # the files it is read from
+    is_text: bool = False  # whether the types of the columns are guessed from text, and options say how
+    note: str = ""  # what the user should know about what is read
+
+    @abstractmethod
+    def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        """The rows of a block, and those of them that cannot be read: what is wrong, by row of the block."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of the rows."""
+
+    def each(self, columns: Sequence[Column]) -> Iterator[tuple[pa.Table, dict[int, str]]]:
+        """All blocks, one after the other."""
+        for i in range(len(self.starts) - 1):
+            yield self.block(i, columns)
+
+    def where(self, row: int) -> str:
+        """How a row is called in a message; the first is row 1."""
+        return f"{self.name}, row {row + 1}"
+
+    def sorted_by(self, column: str) -> Table | None:
+        """The table in another order, where that is cheap; None where a sorted copy has to be made."""
+        return None
+
+    def declared_classes(self, label: str) -> int | None:
+        """How many labels a column can hold, where the file says so."""
+        return None
+
+    # What the columns are is decided in the order of time, so a sorted copy is made before it is known. These three
+    # say what such a copy keeps; files that know their types need none of them.
+
+    def each_kept(
+        self, columns: Sequence[Column], read: Sequence[Column]
+    ) -> Iterator[tuple[pa.Table, pa.Table, dict[int, str]]]:
+        """All blocks as a copy keeps them, with the columns `read` of each and what is wrong, as in `block`."""
+        for rows, bad in self.each(columns):
+            yield rows, rows, bad
+
+    def from_kept(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        """What `block` gives, of rows as a copy keeps them."""
+        return kept.select([column.name for column in columns]), {}
+
+    def types(self, kept: pa.Table, label: str | None) -> pa.Schema:
+        """The types of the columns; a file without types guesses them from the first rows."""
+        return self.schema
+
+    def label_type(self, name: str) -> pa.DataType:
+        """The type of a column of labels, in the order of the file."""
+        return self.schema.field(name).type
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+
+@dataclass
+class Block:
+    x: np.ndarray  # (rows, features)
+    y: list[Hashable]
+    bad: dict[int, str]  # what is wrong with a row
+
+
+class TableStream(Stream):
+    """The rows of a table as examples, in the order of the file or of a time column.
+
+    Only the first 4096 rows, in the order of the stream, decide how a column becomes features (see
+    `prequential.streams.formats.encoding`), and each row is encoded by itself. Memory does not depend on the number of rows.
+
+    Parameters
+    ----------
+    source
+        A path (.csv, .tsv, .csv.gz and the like, .parquet, .arrow, .feather, a folder of them, or a saved Hugging Face
+        data set), a pandas, polars or Arrow data frame, or a `Table`.
+    label
+        The column to predict; by default the one called label, y, target or class, else the last (the index of a
+        pandas frame does not count).
+    features
+        The columns to predict it from; by default all others, except a time column that is only a number.
+    time
+        The column to order by: numbers or dates. If the rows are not in its order, a sorted copy is written once to
+        the cache folder (PREQUENTIAL_CACHE or the user's), out of core.
+    group
+        A column that says to whom or what a row belongs, such as a user.
+    classes
+        How many labels there can be, or which. The file is not searched for them, but may declare them.
+    kinds
+        How columns are to be read where the first rows mislead: {"zip": "category"}.
+    buckets
+        How many features a category becomes.
+    missing_indicators
+        Whether columns get a feature that says "missing": all (True), none (False), or (None) those with
+        missing values in the first rows.
+    on_bad_row
+        "stop" raises one sentence when a row that cannot be used is reached; "skip" leaves such rows out, which takes
+        one pass over the table when it is opened, and `skipped` says how many there were.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> frame = pa.table({"age": [31.0, None, 54.0, 20.0], "city": ["Ulm", "Bonn", "Ulm", None], "bought": ["no", "yes", "no", "no"]})
+    >>> stream = TableStream(frame, buckets=4)
+    >>> stream.feature_names
+    ['age', 'age missing', 'city 0', 'city 1', 'city 2', 'city 3', 'city missing']
+    >>> chunk = stream.read(0, 2)
+    >>> chunk.x[:, :2].tolist(), chunk.y
+    ([[31.0, 0.0], [nan, 1.0]], ['no', 'yes'])
+    """
+
+    missing = True
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        label: str | None = None,
+        features: str | Sequence[str] | None = None,
+        time: str | None = None,
+        group: str | None = None,
+        classes: int | Sequence[Hashable] | None = None,
+        kinds: Mapping[str, str] | None = None,
+        buckets: int = 16,
+        missing_indicators: bool | None = None,
+        on_bad_row: str = "stop",
+    ) -> None:
+        if on_bad_row not in ("stop", "skip"):
+            raise BadSetting(f"on_bad_row ({on_bad_row!r}) must be 'stop' or 'skip'")
+        if buckets < 1:
+            raise BadSetting(f"buckets ({buckets}) must be at least 1")
+        self.table = as_table(source)
+        self.on_bad_row = on_bad_row
+        self.skipped = 0  # rows left out because they cannot be used
+        rows = len(self.table)
+        if rows == 0:
+            raise BadInput(f"{self.table.name} has no rows")
+        if kinds is not None and not isinstance(kinds, Mapping):
+            raise BadSetting(f"kinds is {kinds!r}, expected a kind for each column, such as {{'zip': 'category'}}")
+        # pandas may call columns 0, 1, …, which are '0', '1', … here
+        kinds = {str(name): kind for name, kind in (kinds or {}).items()}
+        label, time, group = (None if name is None else str(name) for name in (label, time, group))
+        features = [features] if isinstance(features, str) else features and [str(name) for name in features]
+        names = _distinct(self.table)
+        for name in [*kinds, *(features or []), *(name for name in (label, time, group) if name is not None)]:
+            if name not in names:
+                raise BadInput(f"{self.table.name} has no column {name!r}; its columns are {', '.join(names)}")
+        for i, name in enumerate(features or []):
+            if name in (features or [])[:i]:
+                raise BadSetting(f"features names column {name!r} twice, expected different columns")
+        index = index_columns(self.table.schema)
+        label = label or default_label([name for name in names if name not in index], {time, group})
+        self._time = None if time is None else sorting.time_column(self.table, time)
+        if features is None:
+            plain = {time} if self._time is None or self._time.kind == "number" else set()
+            features = [name for name in names if name not in {label, group, *plain} and not UNNAMED.match(name)]
+        if not features and group is None:
+            raise BadInput(f"{self.table.name} has no columns besides {label!r} to predict it from")
+        for use, names_used in (("a feature", features), ("the group", [group]), ("the time", [time])):
+            if label in names_used:  # x or the order would tell it
+                raise BadInput(f"column {label!r} is the label and cannot also be {use}")
+        if group is not None:
+            kinds[group] = "group"
+            features = [*(name for name in features if name != group), group]
+        for name in {*features, *kinds} - {label}:  # before the rows are sorted, which can take long
+            kind_of(name, self.table.schema.field(name).type, kinds.get(name))
+        if label in kinds:
+            label_column(label, self.table.schema.field(label).type, kinds[label])
+        if self._time is not None:
+            self.table, self._time = sorting.in_order(self.table, self._time, [*features, label], on_bad_row)
+        with reading(self.table.name):
+            self._decide(features, label, kinds, buckets, missing_indicators)
+        self.feature_names = [name for column in self._columns for name in column.features()]
+        self.classes = classes if classes is not None else self.table.declared_classes(label)
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._lock = threading.Lock()
+        self._options = " ".join(map(str, [*self._columns, self._label, time, on_bad_row]))
+        self._hash: str | None = None
+        bad = np.zeros(len(self.table.starts), np.int64)
+        if on_bad_row == "skip":
+            bad = kept_array(f"bad-rows-{self.fingerprint()}-{file_stamp(*self.table.paths)}", self._count_bad)
+        self._starts = self.table.starts - np.cumsum(bad)
+        self.skipped = rows - int(self._starts[-1])
+        if self._starts[-1] == 0:
+            raise BadInput(
+                f"{self.table.name}: none of the {rows} rows can be used; the first: {self._first_complaint()}"
+            )
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def fingerprint(self) -> str:
+        """A hash of the file's content and of how it is read."""
+        if self._hash is None:
+            self._hash = hashlib.sha256(f"{self.table.fingerprint()} {self._options}".encode()).hexdigest()[:32]
+        return self._hash
+
+    def describe(self) -> str:
+        """How the columns are read, in one line, with hints where text that is hashed looks like something else.
+
+        >>> import pyarrow as pa
+        >>> TableStream(pa.table({"price": [1.5], "shop": ["a"], "share": ["5 %"], "up": [1]})).describe()
+        "label 'up' (whole numbers); numbers: price; categories: shop; hashed text that looks like percentages: share"
+        """
+        read: dict[str, list[str]] = {}
+        for column in self._columns:
+            looks, remedy = self._hints.get(column.name, ("", ""))
+            what = f"hashed text that looks like {looks}" if looks else SAID[column.kind]
+            read.setdefault(f"{what}\0{remedy if self.table.is_text else ''}", []).append(column.name)
+        parts = [f"label {self._label.name!r} ({said_type(self._label.type)})"]
+        for key in sorted(read, key=lambda key: key.startswith("hashed")):
+            (what, remedy), names = key.split("\0"), read[key]
+            shown = ", ".join(names) if len(names) <= 9 else f"{', '.join(names[:8])}, … ({len(names)})"
+            parts.append(f"{what}: {shown}{f' ({remedy})' if remedy else ''}")
+        parts += [f"in the order of {self._time.name!r}"] if self._time is not None else []
+        parts += [self.table.note] if self.table.note else []
+        parts += [f"rows left out because they cannot be used: {self.skipped}"] if self.skipped else []
+        return "; ".join(parts)
+
+    def _read(self, start: int, stop: int) -> Chunk:
+        x: list[np.ndarray] = []
+        y: list[Hashable] = []
+        b = int(np.searchsorted(self._starts, start, side="right")) - 1
+        while start < stop:
+            first, end = int(self._starts[b]), min(stop, int(self._starts[b + 1]))
+            if end > start:
+                block = self._block(b)
+                here = slice(start - first, end - first)
+                if self.on_bad_row == "stop" and block.bad:
+                    self._complain(b, block.bad, here)
+                x.append(block.x[here])
+                y += block.y[here]
+                start = end
+            b += 1
+        return Chunk(np.concatenate(x), y)
+
+    # Blocks.
+
+    def _block(self, b: int) -> Block:
+        """A decoded block, from the few that are kept."""
+        with self._lock:
+            block = self._blocks.get(b)
+            if block is None:
+                block = self._blocks[b] = self._decode(*self.table.block(b, self._wanted()))
+                if self.on_bad_row == "skip" and block.bad:
+                    good = [i for i in range(len(block.y)) if i not in block.bad]
+                    block.x, block.y = block.x[good], [block.y[i] for i in good]
+                room = max(2, KEEP_BYTES // max(1, block.x.nbytes + 64 * len(block.y)))
+                while len(self._blocks) > room:
+                    self._blocks.popitem(last=False)
+            else:
+                self._blocks.move_to_end(b)
+            return block
+
+    def _wanted(self) -> list[Column]:
+        time = [] if self._time is None else [self._time]
+        return list({column.name: column for column in [*time, *self._columns, self._label]}.values())
+
+    def _decode(self, rows: pa.Table, bad: dict[int, str]) -> Block:
+        with reading(self.table.name):
+            return self._decoded(rows, bad)
+
+    def _decoded(self, rows: pa.Table, bad: dict[int, str]) -> Block:
+        x = np.zeros((len(rows), len(self.feature_names)))
+        at = 0
+        for column in self._columns:
+            width = column.width + column.indicator
+            for i, what in fill(column, whole(rows.column(column.name)), x[:, at : at + width]).items():
+                bad.setdefault(i, what)
+            at += width
+        y, empty = labels(self._label, whole(rows.column(self._label.name)))
+        if self._time is not None:
+            empty |= sorting.time_keys(self._time, whole(rows.column(self._time.name)))[1]
+        return Block(x, y, empty | bad)
+
+    def _complain(self, b: int, bad: dict[int, str], here: slice) -> None:
+        found = [i for i in bad if here.start <= i < here.stop]
+        if found:
+            row = min(found)
+            raise BadInput(f"{self.table.where(int(self.table.starts[b]) + row)}, {bad[row]}")
+
+    def _count_bad(self) -> np.ndarray:
+        """How many rows cannot be used in each block, moved by one place."""
+        return np.array([0, *(len(self._decode(rows, bad).bad) for rows, bad in self.table.each(self._wanted()))])
+
+    def _first_complaint(self) -> str:
+        bad = self._decode(*self.table.block(0, self._wanted())).bad
+        return bad[min(bad)]
+
+    # Deciding what the columns are.
+
+    def _decide(
+        self, names: Sequence[str], label: str, kinds: dict[str, str], buckets: int, indicators: bool | None
+    ) -> None:
+        """What the columns are, from the schema and the first rows of the stream."""
+        pieces, count = [], 0
+        for piece, _, bad in self.table.each_kept([Column(name, "", None, 0) for name in [*names, label]], []):
+            there = min(len(piece), SAMPLE - count)  # the same rows, however large the blocks are
+            pieces.append(piece.take(pa.array(np.setdiff1d(np.arange(there), list(bad)))))
+            count += there
+            if count == SAMPLE:
+                break
+        kept = pa.concat_tables(pieces)
+        schema = self.table.types(kept, label)
+        self._label = label_column(label, schema.field(label).type, kinds.get(label))
+        types = {name: schema.field(name).type for name in names}
+        # a column that begins with whole numbers may go on with others
+        asked = [
+            Column(name, "category", pa.float64() if pa.types.is_integer(found) else found, 1)
+            for name, found in types.items()
+        ]
+        rows, bad = self.table.from_kept(kept, asked)
+        sample = rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), list(bad)))) if bad else rows
+        self._columns = []
+        self._hints: dict[str, tuple[str, str]] = {}  # what hashed text looks like, and what to say then
+        for name in names:
+            kind = kinds.get(name)
+            if kind is None and self._time is not None and name == self._time.name:
+                kind = self._time.kind  # as it was read for the order
+            self._columns.append(feature_column(name, sample.column(name), kind, buckets, indicators))
+            if self._columns[-1].kind == "category" and kind is None:
+                self._hints[name] = looks_like(sample.column(name))
+
+
+def as_table(source: Any, max_bytes: int | None = None) -> Table:
+    """The table behind a path or a data frame; `max_bytes`: see `prequential.streams.limits`."""
+    if isinstance(source, Table):
+        return source
+    if not isinstance(source, (str, Path)):
+        from prequential.streams.formats.frames import FrameTable
+
+        return FrameTable(source)
+    path = Path(source)
+    if not path.exists():
+        raise BadInput(f"{path} does not exist")
+    suffixes = suffixes_of(path)
+    if suffixes & {".parquet", ".pq"}:
+        from prequential.streams.formats.parquet import ParquetTable
+
+        return ParquetTable(path, max_bytes=max_bytes)
+    if suffixes & {".arrow", ".feather", ".ipc"}:
+        from prequential.streams.formats.arrow import ArrowTable
+
+        return ArrowTable(path, max_bytes=max_bytes)
+    if suffixes & {".csv", ".tsv"} or (path.is_file() and ".txt" in suffixes):
+        from prequential.streams.formats.csv import CsvTable
+
+        return CsvTable(path, max_bytes=max_bytes)
+    raise BadInput(f"{path} is no table; expected a .csv, .tsv, .parquet, .arrow or .feather file, or a folder of them")
+
+
+def suffix_of(path: Path) -> str:
+    """How the name of a file ends, compression left out.
+
+    >>> suffix_of(Path("a/Prices.CSV.gz"))
+    '.csv'
+    """
+    suffix = path.suffix.lower()
+    inner = Path(path.stem).suffix.lower()
+    return inner if suffix in COMPRESSED and inner in (".csv", ".tsv", ".txt") else suffix
+
+
+def suffixes_of(path: Path, most: int = 10_000) -> set[str]:
+    """How the names of a file, or of the first files below a folder, end; compression left out."""
+    if path.is_file():
+        return {suffix_of(path)}
+    return {suffix_of(part) for part in islice(path.rglob("*"), most) if part.is_file()}
+
+
+def index_columns(schema: pa.Schema) -> set[str]:
+    """The columns that are the index of a pandas frame, as pandas notes it."""
+    try:
+        about = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        listed = about.get("index_columns", []) if isinstance(about, dict) else []
+    except (ValueError, RecursionError):  # a note that cannot be read names none
+        listed = []
+    named = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
+    return named | {name for name in schema.names if UNNAMED.match(name)}
+
+
+def without_views(rows: pa.Table) -> pa.Table:
+    """The rows with text views, which polars makes and Arrow can hardly work with, as ordinary text."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if not any(found in plain for found in rows.schema.types):
+        return rows
+    return rows.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in rows.schema]))
+
+
+def _distinct(table: Table) -> list[str]:
+    names: list[str] = table.schema.names
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise BadInput(f"{table.name} has two columns called {name!r}; expected different names")
+    return names
+
+
+def default_label(names: Sequence[str], taken: set[str | None]) -> str:
+    free = [name for name in names if name not in taken]
+    if not free:
+        raise BadInput(f"no column is left for the label: the columns are {', '.join(names)}")
+    called = [name for name in free if name.lower() in LABEL_NAMES]
+    return called[0] if called else free[-1]

@@ -1,0 +1,161 @@
+"""What a sweep shows while it runs: a table on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Table
+
+from prequential.comparisons.tables import duration
+from prequential.plots.pareto import front_of
+from prequential.runs.job import read_progress
+from prequential.runs.watching import LiveView
+from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, say_value
+from prequential.sweeps.study import Row
+from prequential.sweeps.tables import say_number
+
+if TYPE_CHECKING:
+    from prequential.sweeps.sweep import Work
+
+SHOW_SECONDS = 0.5
+COLOURS = {"running": "cyan", "failed": "red", "done": "green"}
+
+
+class WatchSweep(LiveView):
+    """Shows the trials done, the best so far, and the time left.
+
+    Parameters
+    ----------
+    plan
+        The sweep.
+    total
+        How many trials there will be.
+    console
+        Where to show them.
+    """
+
+    def __init__(self, plan: SweepPlan, total: int, console: Console) -> None:
+        super().__init__(console)
+        self.plan, self.total = plan, total
+        self._rows: list[Row] = []
+        self._states: dict[int, str] | None = None
+        self._begun = time.monotonic()
+        self._first: float | None = None  # how much was done at the beginning
+        self._shown = 0.0
+
+    def update(self, rows: list[Row] | None, hand: list[Work]) -> None:
+        """Shows where things stand.
+
+        Parameters
+        ----------
+        rows
+            All trials; None where nothing has changed.
+        hand
+            The trials that this worker is running.
+        """
+        if rows is not None:
+            self._rows = rows
+        if self._live is not None:
+            if rows is not None or time.monotonic() - self._shown >= SHOW_SECONDS:
+                self._live.update(self._table(hand), refresh=True)
+                self._shown = time.monotonic()
+        elif rows is not None:
+            self._print_news(hand)
+
+    def _print_news(self, hand: list[Work]) -> None:
+        ended = {row.number: row for row in self._rows if row.state in ("done", "failed")}
+        left = self._left(hand)
+        if self._states is not None:  # what an earlier go has done is not news
+            for number in ended.keys() - self._states.keys():
+                row = ended[number]
+                text = f"{row.number}: {say_point(row.point)}  {self._outcome(row)}"
+                self.console.print(
+                    f"trial {text}  ({self.summary()}{left})", soft_wrap=True, highlight=False, markup=False
+                )
+        self._states = {number: row.state for number, row in ended.items()}
+
+    def summary(self) -> str:
+        """How many trials are done, and the best of them."""
+        states = [row.state for row in self._rows]
+        texts = [f"{states.count('done')} of {self.total} trials done"]
+        texts += [f"{states.count(state)} {state}" for state in ("running", "failed") if state in states]
+        done = [row for row in self._rows if row.state == "done"]
+        more = [OBJECTIVES[name] for name in self.plan.objectives]
+        if done and len(more) == 1:
+            best = (max if more[0] else min)(done, key=lambda row: row.values[0])
+            texts.append(f"best {self._outcome(best)} in trial {best.number}")
+        elif done:
+            texts.append(f"{len(front_of([row.values for row in done], more))} on the Pareto front")
+        return ", ".join(texts)
+
+    def _outcome(self, row: Row) -> str:
+        if row.state != "done":
+            return f"failed: {row.why}"
+        pairs = zip(self.plan.objectives, row.values, strict=True)
+        return ", ".join(f"{name} {say_number(name, value)}" for name, value in pairs)
+
+    def _left(self, hand: list[Work]) -> str:
+        """The time left at the rate of this go, with what runs at the moment counted in part."""
+        ended = sum(row.state in ("done", "failed") for row in self._rows)
+        done = ended + sum(map(share_done, hand))
+        if self._first is None:
+            self._first, self._begun = done, time.monotonic()
+        went = done - self._first
+        if went <= 0.02 or done >= self.total:
+            return ""
+        return f", about {duration((self.total - done) * (time.monotonic() - self._begun) / went)} left"
+
+    def _table(self, hand: list[Work]) -> Group:
+        title = f"[bold]{escape(self.plan.name)}[/]: {escape(self.summary() + self._left(hand))}"
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for name in ("trial", *self.plan.order(), *self.plan.objectives, "state"):
+            table.add_column(escape(name), justify="left" if name == "state" else "right", no_wrap=True)
+        ended = sorted((row for row in self._rows if row.state in ("done", "failed")), key=self._goodness)
+        room = max(self.console.height - len(hand) - 5, 3)
+        for row in ended[:room]:
+            values = [say_number(n, v) for n, v in zip(self.plan.objectives, row.values, strict=False)]
+            values += [""] * (len(self.plan.objectives) - len(values))
+            state = f"failed: {row.why}" if row.state == "failed" else "done"
+            self._add(table, row.number, row.point, values, f"[{COLOURS[row.state]}]{escape(state)}[/]")
+        for work in hand:
+            told = [read_progress(cell.directory) for cell in work.cells.values()]
+            now = {"accuracy": [t.get("accuracy") for t in told], "log_loss": [t.get("log_loss") for t in told]}
+            values = []
+            for name in self.plan.objectives:
+                known = [value for value in now.get(name, []) if value is not None]
+                values.append(f"[dim]{say_number(name, math.fsum(known) / len(known))}[/]" if known else "")
+            self._add(table, work.number, work.point, values, f"[cyan]{share_done(work):.0%}[/]")
+        others = sum(row.state == "running" for row in self._rows) - len(hand)
+        hidden = max(len(ended) - room, 0)
+        notes = [f"{hidden} worse ones not shown"] * (hidden > 0) + [f"{others} run by other workers"] * (others > 0)
+        return Group(title, table, *notes)
+
+    def _goodness(self, row: Row) -> tuple[bool, float]:
+        """The best first, what failed last."""
+        if row.state != "done":
+            return True, row.number
+        return False, -row.values[0] if OBJECTIVES[self.plan.objectives[0]] else row.values[0]
+
+    def _add(self, table: Table, number: int, point: Point, values: list[str], state: str) -> None:
+        settings = [escape(say_value(point[name])) if name in point else "–" for name in self.plan.order()]
+        table.add_row(str(number), *settings, *values, state)
+
+
+def say_point(point: Point) -> str:
+    """The settings of a trial in a line.
+
+    >>> say_point({"rate": 0.05, "streams": 4})
+    'rate = 0.05, streams = 4'
+    """
+    return ", ".join(f"{name} = {say_value(value)}" for name, value in point.items())
+
+
+def share_done(work: Work) -> float:
+    """How much of a trial is done, from 0 to 1."""
+    told = [read_progress(cell.directory) for cell in work.cells.values()]
+    shares: list[float] = [each.get("position", 0) / max(each.get("length", 1), 1) for each in told]
+    return sum(shares) / len(shares)

@@ -1,0 +1,1 @@
+"""Checks that every learner must pass."""

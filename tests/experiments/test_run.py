@@ -1,0 +1,105 @@
+"""`prequential experiment`: runs, results, claims, going on after a stop."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from prequential.cli.app import main
+from prequential.errors import BadInput, BadSetting
+from prequential.experiments import run as running
+from prequential.experiments.base import PAPER, Ask, Claim, Drawn, over_seeds
+from prequential.experiments.claims import write_claims
+from prequential.plots.studies import draw_instantaneous, draw_lines
+
+SMALL = PAPER.changed(width=16, depth=1, window=32, chunk=20, streams=2)
+RUN = {"tasks": 2, "task_length": 40}
+TINY = SimpleNamespace(
+    __doc__="A tiny experiment.\n\nShows: that it works.",
+    STREAM="digits",
+    trials=lambda ask: [
+        trial
+        for streams in (1, 2)
+        for trial in over_seeds(ask, SMALL.changed(streams=streams), {"streams": streams}, run=RUN)
+    ],
+    figures=lambda found: {
+        "lines": Drawn(draw_lines({"pi": {1: [found.where(streams=1).mean()]}}, over="streams"), "Something."),
+        "curves": Drawn(draw_instantaneous({"pi": found.scores()}), "Something else."),
+    },
+    claims=lambda found: [Claim("More is more.", f"{found.mean():.1%}", True), Claim("Less is more.", "no", False)],
+)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr(running, "find_experiment", lambda name: TINY)
+
+
+def ask(**changes):
+    return Ask(**{"scale": "small", "seeds": 2, "stream": "digits", **changes})
+
+
+def test_runs_draws_and_concludes(tmp_path):
+    found = running.run_experiment("split-emnist", ask(), tmp_path / "out", jobs=2)
+    assert [o.tags for o in found.outcomes] == [{"streams": e, "seed": s} for e in (1, 2) for s in (0, 1)]
+    for name in ("lines.png", "lines.svg", "curves.png", "result.md", "results.json"):
+        assert (tmp_path / "out" / name).stat().st_size > 200
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["command"] == "prequential experiment split-emnist --scale small --seeds 2"
+    assert {o["examples"] for o in results["outcomes"]} == {80}
+    assert results["outcomes"][1]["accuracy"] == found.outcomes[1].accuracy
+    page = (tmp_path / "out" / "result.md").read_text()
+    assert page.startswith("# A tiny experiment.")
+    assert "| Less is more. | no | does not hold |" in page
+    assert str(tmp_path) not in page
+
+
+def test_what_is_finished_is_not_run_again(tmp_path):
+    running.run_experiment("split-emnist", ask(seeds=1), tmp_path, jobs=0)
+    records = tmp_path / "runs" / "streams=1,seed=0" / "records"
+    before = {path: path.stat().st_mtime_ns for path in records.iterdir()}
+    running.run_experiment("split-emnist", ask(seeds=2), tmp_path, jobs=0)
+    assert {path: path.stat().st_mtime_ns for path in records.iterdir()} == before
+    assert len(json.loads((tmp_path / "results.json").read_text())["outcomes"]) == 4
+    with pytest.raises(BadSetting, match="was made with width = 16, not 32; give another --out"):
+        running.run_experiment("split-emnist", ask(), tmp_path, jobs=0, options={"width": 32})
+
+
+def test_claims_of_several_experiments_on_one_page(tmp_path):
+    for name in ("cloc-chunk", "split-emnist"):
+        running.run_experiment(name, ask(seeds=1), tmp_path / name, jobs=0)
+    assert write_claims([tmp_path], tmp_path / "claims.md") == 4
+    page = (tmp_path / "claims.md").read_text()
+    assert page.index("## split-emnist") < page.index("## cloc-chunk")
+    assert "2 of 4 hold, 2 do not, of 0 nothing can be said." in page
+    with pytest.raises(BadInput, match="there are no results of experiments in"):
+        write_claims([tmp_path / "none"], tmp_path / "page.md")
+
+
+def test_mistakes_get_a_sentence(tmp_path, capsys):
+    for arguments, sentence in (
+        (["split-emist"], "unknown experiment 'split-emist'"),
+        (["split-emnist", "--seeds", "0"], "seeds (0) must be at least 1"),
+        (["split-emnist", "--stream", "nowhere.npz"], "neither a known stream nor a path that exists"),
+        (["split-emnist", "x"], "only `claims` takes folders"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["experiment", *arguments, "--out", str(tmp_path / "out")])
+        assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("stream", "name"), [("emnist", "emnist"), ("cifar100:", "cifar100")])
+def test_missing_data_is_told_before_anything_is_made(tmp_path, stream, name):
+    says = rf"'{stream}' names no path; expected {name}:PATH, or '{name}\(download=true\)'"
+    with pytest.raises(BadInput, match=says):
+        running.run_experiment("split-emnist", ask(stream=stream), tmp_path / "out", jobs=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_list(capsys, monkeypatch):
+    monkeypatch.undo()
+    main(["experiment", "list"])
+    assert "cloc-pareto" in capsys.readouterr().out

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+
+from prequential.errors import BadInput, BadSetting
+from prequential.streams.datasets.yfcc import YfccStream
+from streams.battery import check_stream
+
+HOUR = 3600
+START = 946684800 + 10 * 365 * 86400
+
+
+def write(path, n=300, **other):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "y": rng.integers(0, 9, n).astype(np.int16),
+        "user": rng.integers(0, 20, n).astype(np.int32),
+        "time": START + np.sort(rng.integers(0, 10**6, n)),
+        "classes": np.array([f"p{i}" for i in range(12)]),
+    }
+    arrays.update(other)
+    np.savez(path, **arrays)
+    return path
+
+
+def test_battery(tmp_path):
+    path = write(tmp_path / "a.npz")
+    y = np.load(path)["y"]
+    y[7] += 1
+    other = write(tmp_path / "b.npz", y=y)
+    check_stream(lambda: YfccStream(path), lambda: YfccStream(other))
+
+
+def test_rows_outside_the_years_are_left_out(tmp_path):
+    time = np.array([946684799, 946684800, 1514764799, 1514764800])
+    stream = YfccStream(write(tmp_path / "a.npz", 4, time=time, y=np.arange(4)))
+    assert list(stream.read(0, 10).y) == [1, 2]
+    assert stream.classes == 12
+
+
+def test_features_tell_the_photographer_and_only_the_past(tmp_path):
+    user = np.array([3, 5, 3, 3])
+    time = START + np.array([0, HOUR, 2 * HOUR, 50 * HOUR])
+    stream = YfccStream(write(tmp_path / "a.npz", 4, user=user, time=time, y=np.arange(4)))
+    x = stream.read(0, 4).x
+    codes, gap, new = x[:, :32], x[:, -3], x[:, -2]
+    assert set(np.unique(codes)) == {-1, 1}
+    assert (codes[0] == codes[2]).all()
+    assert (codes[0] != codes[1]).any()
+    assert new.tolist() == [1, 1, 0, 0]
+    assert 0 < gap[2] < gap[3] < 1
+    # the hour of day is the same for records 2 days apart
+    assert np.allclose(x[2, [32, 35]], x[3, [32, 35]], atol=1e-5)
+    # later records change nothing in earlier examples
+    shorter = YfccStream(write(tmp_path / "b.npz", 2, user=user[:2], time=time[:2], y=np.arange(2)))
+    assert (shorter.read(0, 2).x == x[:2]).all()
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(BadSetting, match=r"user_code \(65\) must be from 0 to 64"):
+        YfccStream(write(tmp_path / "a.npz"), user_code=65)
+    np.savez(tmp_path / "b.npz", y=np.arange(3))
+    with pytest.raises(BadInput, match="has no array 'user', only y"):
+        YfccStream(tmp_path / "b.npz")
+    with pytest.raises(BadInput, match=r"record 2 has time \d+, earlier"):
+        YfccStream(write(tmp_path / "c.npz", 3, time=START + np.array([0, 5, 4])))
+    with pytest.raises(BadInput, match="3 places, 2 photographers and 3 times"):
+        YfccStream(write(tmp_path / "d.npz", 3, user=np.arange(2)))
+    (tmp_path / "e.npz").write_text("no")
+    with pytest.raises(BadInput, match=r"e\.npz is no NumPy file that can be read"):
+        YfccStream(tmp_path / "e.npz")
+    with pytest.raises(BadInput, match="is no NumPy file that can be read"):
+        YfccStream(tmp_path / "missing.npz")
+
+
+def test_broken_and_foreign_files(tmp_path):
+    """Cut off or changed anywhere, a file is read right or gets one sentence."""
+    whole = write(tmp_path / "a.npz", 20).read_bytes()
+    broken = tmp_path / "broken.npz"
+    refused = 0
+    for i in range(0, len(whole), 41):
+        for content in (whole[:i], whole[:i] + bytes([whole[i] ^ 0xFF]) + whole[i + 1 :]):
+            broken.write_bytes(content)
+            try:
+                YfccStream(broken)
+            except BadInput as error:
+                refused += 1
+                assert "\n" not in str(error)
+    assert refused > len(whole) // 41
+    np.save(tmp_path / "single.npy", np.arange(3))
+    for name, sentence in {
+        "y": (np.array(list("abc")), r"the array 'y' is <U1 \(3,\), expected whole numbers"),
+        "user": (np.zeros((3, 2), int), r"the array 'user' is int64 \(3, 2\), expected whole numbers"),
+        "time": (np.zeros(3), r"the array 'time' is float64 \(3,\), expected whole numbers"),
+    }.items():
+        with pytest.raises(BadInput, match=sentence[1]):
+            YfccStream(write(tmp_path / "b.npz", 3, **{name: sentence[0]}))
+    with pytest.raises(BadInput, match="record 1 has place 12, expected 0 to 11"):
+        YfccStream(write(tmp_path / "b.npz", 3, y=np.array([0, 12, -1])))
+    with pytest.raises(BadInput, match="has 0 records, expected at least 1"):
+        YfccStream(write(tmp_path / "b.npz", 0))
+    with pytest.raises(BadInput, match=r"holds a single array, expected a \.npz file"):
+        YfccStream(tmp_path / "single.npy")
+    with pytest.raises(BadInput, match="is no NumPy file that can be read"):
+        YfccStream(tmp_path)
+
+
+def test_real_records(data, tmp_path):
+    stream = YfccStream(data / "yfcc_poi9.npz")
+    assert len(stream) == 169_796
+    assert stream.classes == 434
+    y = np.array(stream.read(0, len(stream)).y)
+    assert abs((y[1:] == y[:-1]).mean() - 0.704) < 0.001
+    with np.load(data / "yfcc_poi9.npz") as file:
+        arrays = {name: file[name] for name in ("y", "user", "time", "classes")}
+    inside = int(np.flatnonzero(arrays["time"] >= 946684800)[1000])
+    arrays["y"][inside] = (arrays["y"][inside] + 1) % 434
+    np.savez(tmp_path / "changed.npz", **arrays)
+    check_stream(lambda: YfccStream(data / "yfcc_poi9.npz"), lambda: YfccStream(tmp_path / "changed.npz"))
