@@ -300,7 +300,7 @@ class Home(Place):
         examples = [works.digest([kept.x[i], kept.y[i]]) for i in range(len(kept.y))]
         for t in range(44, 56):
             learner.learn(*works.example(t, 0))
-        state = works.digest(learner.state())
+        state = works.digest(learner.state_dict())
         close = getattr(learner, "close", None)
         if close is not None:
             close()

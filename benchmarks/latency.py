@@ -48,7 +48,7 @@ class Feed:
         """Learns so many examples, and waits until all steps are taken."""
         x = self._x(examples)
         self.learner.learn_many(x, self._y(x))
-        self.learner.state()
+        self.learner.state_dict()
 
     def pace(self) -> float:
         """Seconds an example when they come as fast as they can be taken."""
@@ -75,7 +75,7 @@ class Feed:
             self.predict.append(answered - asked)
             self.answer.append(answered - arrival)
             self.due.append((t + 1) % self.chunk == 0)
-        self.learner.state()  # the next one to be measured has the machine for itself
+        self.learner.state_dict()  # the next one to be measured has the machine for itself
 
     def ordinary(self) -> list[float]:
         """Learning one, where no step fell due."""

@@ -53,7 +53,7 @@ class Row:
             return ""
         return {"%": f"{100 * number:.0f} %", "x": f"{number:.2f} x", "exponent": f"{number:+.2f}"}[self.unit]
 
-    def state(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """All of it as JSON values."""
         return {**asdict(self), "reached": self.reached}
 

@@ -213,7 +213,7 @@ def one_at_a_time(examples: int, slices: int) -> list[Row]:
 
 def _ours(learner: Learner) -> Callable[[np.ndarray, int], bool]:
     def turn(x: np.ndarray, y: int) -> bool:
-        predicted = learner.predict_log_proba(x[None])[0].argmax()
+        predicted = learner.predict_log_proba_many(x[None])[0].argmax()
         known = learner.labels.known
         right = predicted < len(known) and known[predicted] == y
         learner.learn(x, y)

@@ -171,7 +171,7 @@ class Study:
         learner = Learner.load(path)
         if not saved <= learner.position <= given:
             raise Broken(f"the save has {learner.position} examples, expected {saved} to {given}")
-        if works.digest(learner.state()) != self.states[learner.position]:
+        if works.digest(learner.state_dict()) != self.states[learner.position]:
             raise Broken(f"the save of {learner.position} examples has another state")
 
 

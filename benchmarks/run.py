@@ -121,7 +121,7 @@ def markdown(machine: dict[str, str], found: dict[str, list[Row]]) -> str:
 def write(folder: Path, machine: dict[str, str], found: dict[str, list[Row]]) -> None:
     """The numbers, the tables and the pictures there is something to draw of."""
     folder.mkdir(parents=True, exist_ok=True)
-    state = {"machine": machine, "parts": {part: [row.state() for row in rows] for part, rows in found.items()}}
+    state = {"machine": machine, "parts": {part: [row.as_dict() for row in rows] for part, rows in found.items()}}
     (folder / "benchmarks.json").write_text(json.dumps(state, indent=1))
     (folder / "benchmarks.md").write_text(markdown(machine, found))
     rows = [row for part in found.values() for row in part]

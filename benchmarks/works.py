@@ -176,7 +176,7 @@ class LiveWork(Work):
         while t < self.examples:
             several = 3 if t % 20 == 10 and t + 3 <= self.examples else 1
             xs, ys = zip(*(example(t + i, self.variant) for i in range(several)), strict=True)
-            tell({"predicted": t, "log_p": learner.predict_log_proba(np.stack(xs[:1]))[0].tolist()})
+            tell({"predicted": t, "log_p": learner.predict_log_proba_many(np.stack(xs[:1]))[0].tolist()})
             tell({"learning": t + several})
             if several == 1:
                 learner.learn(xs[0], ys[0])
@@ -197,7 +197,7 @@ class LiveWork(Work):
             t for t in range(length) if kept.y[t] != wanted[t][1] or not np.array_equal(kept.x[t], wanted[t][0])
         ]
         files = [name for name in listing(self.folder) if "/saves/0" not in name]
-        return {"position": length, "different": different, "state": digest(learner.state()), "files": files}
+        return {"position": length, "different": different, "state": digest(learner.state_dict()), "files": files}
 
 
 def has_durability() -> bool:
@@ -224,14 +224,14 @@ class SaveWork(Work):
             learner = Learner.load(path)
         else:
             learner = Learner(len(LABELS), seed=self.variant, neighbours=16, **SMALL)
-        tell({"opened": learner.position, "state": digest(learner.state())})
+        tell({"opened": learner.position, "state": digest(learner.state_dict())})
         while learner.position < EXAMPLES:
             some = range(learner.position, min(learner.position + 1 + learner.position % 4, EXAMPLES))
             for t in some:
                 learner.learn(*example(t, self.variant))
             tell({"learning": learner.position})
             learner.save(path)
-            tell({"saved": learner.position, "state": digest(learner.state())})
+            tell({"saved": learner.position, "state": digest(learner.state_dict())})
 
     def result(self) -> dict[str, Any]:
         learner = Learner.load(self.folder / "learner.safetensors")
@@ -239,7 +239,12 @@ class SaveWork(Work):
         wanted = [example(t, self.variant) for t in range(learner.position)]
         different = [t for t in range(len(wanted)) if kept.y[t] != wanted[t][1]]
         files = listing(self.folder)
-        return {"position": learner.position, "different": different, "state": digest(learner.state()), "files": files}
+        return {
+            "position": learner.position,
+            "different": different,
+            "state": digest(learner.state_dict()),
+            "files": files,
+        }
 
 
 class CompareWork(Work):

@@ -29,7 +29,7 @@ def test_a_unit_once_given_never_moves(sequence):
         assert given.setdefault(label, slot) == slot
     assert sorted(given.values()) == list(range(len(given)))
     again = Labels(1)
-    again.load_state(json.loads(json.dumps(table.state())))
+    again.load_state_dict(json.loads(json.dumps(table.state_dict())))
     assert again.known == table.known
     assert again.capacity == 30
 
@@ -63,7 +63,7 @@ def test_what_cannot_be_saved_is_named():
     table = Labels(1)
     table.assign([Colour()])
     with pytest.raises(BadInput, match="of type Colour cannot be kept on disk"):
-        table.state()
+        table.state_dict()
 
 
 def test_labels_known_beforehand():

@@ -79,7 +79,7 @@ def two_turns_of(learner: Learner) -> Counting:
 
 
 def prediction_of(learner: Learner) -> Counting:
-    return counted(lambda: learner.predict_log_proba(chunk(98, n=1)[0]))
+    return counted(lambda: learner.predict_log_proba_many(chunk(98, n=1)[0]))
 
 
 @pytest.mark.parametrize(("model", "method"), list(MOST))
@@ -109,7 +109,7 @@ def test_the_cache_moves_its_tokens_seldom() -> None:
 @pytest.mark.parametrize("model", ["pi", "two-token"])
 def test_tables_are_made_once(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = made(model=model, neighbours=0)
-    learner.predict_log_proba(chunk(98, n=1)[0])
+    learner.predict_log_proba_many(chunk(98, n=1)[0])
     network = learner.model
     assert network is not None
 

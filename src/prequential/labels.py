@@ -109,10 +109,10 @@ class Labels:
             slots.append(slot)
         return slots
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"capacity": self.capacity, "known": [encode(label) for label in self._names]}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         names = [decode(code) for code in state["known"]]
         self.capacity, self._names = int(state["capacity"]), names
         self._slots = {label: slot for slot, label in enumerate(names)}

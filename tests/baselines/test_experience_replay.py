@@ -57,11 +57,11 @@ def test_parameters_are_frozen_inside_a_batch():
     x, y = data(25)
     learner = ExperienceReplay(3, batch=10, buffer=50, rate=0.1, standardise=False)
     learner.observe(x[:20], y[:20])
-    before = learner.predict_log_proba(x)
+    before = learner.predict_log_proba_many(x)
     learner.observe(x[20:], y[20:])
-    assert np.array_equal(before, learner.predict_log_proba(x))
+    assert np.array_equal(before, learner.predict_log_proba_many(x))
     learner.flush()
-    assert not np.array_equal(before, learner.predict_log_proba(x))
+    assert not np.array_equal(before, learner.predict_log_proba_many(x))
     assert learner.done == 25
 
 
@@ -100,7 +100,7 @@ def test_polrs_predicts_with_the_best_copy_and_the_middle_one_while_there_is_no_
         learner.right[:] = right
         with torch.no_grad():
             wanted = torch.log_softmax(learner.copies[best](torch.from_numpy(x)), 1).numpy()
-        assert np.array_equal(learner.predict_log_proba(x), wanted)
+        assert np.array_equal(learner.predict_log_proba_many(x), wanted)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_whole_numbers_first_and_others_later_are_all_replayed_as_they_were(tmp_
 @pytest.mark.parametrize("kind", [ExperienceReplay, ReplayStreams, KalmanNetwork])
 def test_a_first_example_that_is_refused_changes_nothing(kind):
     learner = kind(3, extractor="convnet")
-    before = learner.state()
+    before = learner.state_dict()
     for call in (learner.observe, learner.learn_many):
         with pytest.raises(BadSetting, match=r"needs images, but x has shape \(4,\)"):
             call(*data(5))
-    assert same_state(before, learner.state())
+    assert same_state(before, learner.state_dict())
     assert learner.shape is None
     learner.observe(np.zeros((3, 16, 16), dtype=np.uint8), [7, 8, 9])  # all three labels are still free
 
@@ -191,7 +191,7 @@ def test_a_state_is_a_snapshot():
     x, y = data(40)
     learner = ExperienceReplay(3, batch=10, rate=0.1)
     learner.observe(x[:20], y[:20])
-    state, before = learner.state(), learner.predict_log_proba(x)
+    state, before = learner.state_dict(), learner.predict_log_proba_many(x)
     learner.observe(x[20:], y[20:])
-    learner.load_state(state)
-    assert np.array_equal(learner.predict_log_proba(x), before)
+    learner.load_state_dict(state)
+    assert np.array_equal(learner.predict_log_proba_many(x), before)

@@ -47,9 +47,9 @@ def test_resizing_keeps_the_newest():
 
 def test_resumes_with_the_same_draws(tmp_path):
     buffer = filled(50, 333, 7)
-    write_checkpoint(tmp_path / "buffer", buffer.state())
+    write_checkpoint(tmp_path / "buffer", buffer.state_dict())
     loaded = FIFOBuffer(1)
-    loaded.load_state(read_checkpoint(tmp_path / "buffer"))
+    loaded.load_state_dict(read_checkpoint(tmp_path / "buffer"))
     for one in (buffer, loaded):
         one.push(np.arange(400, 410)[:, None], np.zeros(10, dtype=np.int64))
     draws = [one.draw(np.random.default_rng(1), 200)[0].tolist() for one in (buffer, loaded)]
@@ -70,4 +70,4 @@ def test_numbers_of_several_kinds_are_kept_as_they_are(size):
     assert buffer.contents()[0].ravel().tolist() == [1, 2**40, 0.25, 1 / 3]
     images = FIFOBuffer(size)
     images.push(np.zeros((3, 2, 2), dtype=np.uint8), np.zeros(3, dtype=np.int64))
-    assert images.state()["x"].dtype == np.uint8  # a quarter of the memory
+    assert images.state_dict()["x"].dtype == np.uint8  # a quarter of the memory

@@ -94,7 +94,7 @@ def test_what_the_filter_refuses_changes_nothing(size, monkeypatch):
     x, y = switching(200)
     learner = Kalman(4, block=32)
     learner.observe(x[:40], y[:40])
-    before = learner.state()
+    before = learner.state_dict()
     original, count = KalmanFilter.observe, 0
 
     def loses(self, phi, labels):
@@ -109,15 +109,15 @@ def test_what_the_filter_refuses_changes_nothing(size, monkeypatch):
     with pytest.raises(BadSetting, match="positive definite"):
         learner.observe(x[40 : 40 + size], ["new", *y[41 : 40 + size]])
     learner.filter.covariance = covariance if size == 16 else learner.filter.covariance
-    assert same_state(before, learner.state())
+    assert same_state(before, learner.state_dict())
     assert "new" not in learner.labels
 
 
 def test_a_first_example_that_is_refused_changes_nothing():
     learner = Kalman(2, standardise=False)
-    before = learner.state()
+    before = learner.state_dict()
     with pytest.raises(BadInput, match=r"example 0: feature .* is 1e\+200, expected at most"):
         learner.learn([1e200, 1.0], "a")
-    assert same_state(before, learner.state())
+    assert same_state(before, learner.state_dict())
     learner.learn([1.0, 1.0, 1.0], "b")  # and another shape may come first
     assert learner.labels.known == ["b"]

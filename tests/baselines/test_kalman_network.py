@@ -119,9 +119,9 @@ def test_a_chunk_that_the_filter_refuses_changes_nothing():
     learner = KalmanNetwork(3, hidden=(8,), chunk=20, streams=2)
     learner.observe(x[:30], y[:30])
     learner.filter.covariance -= 10 * torch.eye(9)
-    before = learner.state()
+    before = learner.state_dict()
     with pytest.raises(BadSetting, match="positive definite"):
         learner.observe(x[30:], ["new", *y[31:]])
-    assert same_state(before, learner.state())
+    assert same_state(before, learner.state_dict())
     assert "new" not in learner.labels
     assert learner.memory.length == 30

@@ -10,10 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from prequential.baselines import libraries
+from prequential.baselines import RiverLearner, SklearnLearner, libraries
 from prequential.baselines.libraries import LIBRARIES, build, find_class
 from prequential.errors import BadSetting
-from prequential.learners.baselines import RiverLearner, SklearnLearner
 from prequential.learners.registry import make_learner
 
 pytest.importorskip("river")

@@ -66,13 +66,13 @@ def test_resumes_to_the_bit(tmp_path, shards):
     x = vectors(1500)
     index = NeighbourIndex(32, block=50, shards=shards, seed=4)
     index.add(x[:777])
-    write_checkpoint(tmp_path / "index", index.state())
+    write_checkpoint(tmp_path / "index", index.state_dict())
     loaded = NeighbourIndex(32, block=50, shards=shards, seed=4)
-    loaded.load_state(read_checkpoint(tmp_path / "index"))
+    loaded.load_state_dict(read_checkpoint(tmp_path / "index"))
     assert len(loaded) == 777
     for one in (index, loaded):
         one.add(x[777:])
-    assert same_state(index.state(), loaded.state())
+    assert same_state(index.state_dict(), loaded.state_dict())
     queries = vectors(100, seed=2)
     for a, b in zip(index.search(queries, 8), loaded.search(queries, 8), strict=True):
         assert np.array_equal(a, b)
@@ -83,7 +83,7 @@ def test_the_seed_decides_the_levels():
     for seed in (0, 0, 1):
         index = NeighbourIndex(8, block=50, seed=seed)
         index.add(vectors(400, 8))
-        states.append(index.state())
+        states.append(index.state_dict())
     assert same_state(states[0], states[1])
     assert not same_state(states[0], states[2])
 
@@ -116,7 +116,7 @@ def test_uses_no_more_threads_than_pytorch_and_finds_the_same(monkeypatch):
         monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
         index = NeighbourIndex(32, block=50, shards=2)
         index.add(vectors(300))
-        found.append(index.state())
+        found.append(index.state_dict())
     assert set(asked[: len(asked) // 2]) == {1}
     assert set(asked[len(asked) // 2 :]) == {2}
     assert same_state(*found)

@@ -57,9 +57,9 @@ def test_pieces_and_resume_change_nothing(tmp_path):
     assert oracle_accuracy(Given(y), WINDOWS, batch=7) == whole
     oracle = Oracle(WINDOWS)
     oracle.observe(y[:1234])
-    write_checkpoint(tmp_path / "oracle", oracle.state())
+    write_checkpoint(tmp_path / "oracle", oracle.state_dict())
     resumed = Oracle(WINDOWS)
-    resumed.load_state(read_checkpoint(tmp_path / "oracle"))
+    resumed.load_state_dict(read_checkpoint(tmp_path / "oracle"))
     resumed.observe(y[1234:])
     assert resumed.accuracy() == whole
 

@@ -32,7 +32,7 @@ def test_goes_on_where_it_was():
     learner, again = make_learner("oracle(window=2)", 3), make_learner("oracle(window=2)", 3)
     learner.observe(x[:3], ["a", "b", "a"])
     learner.learn(x[3], "c")
-    again.load_state(learner.state())
+    again.load_state_dict(learner.state_dict())
     for one in (learner, again):
         assert one.observe(x[4:], ["b", "c"]).correct.tolist() == [False, True]
         assert one.position == 6

@@ -87,7 +87,7 @@ def test_replay_from_a_stream_equals_replay_from_the_journal():
         a = kept.observe(x[start : start + 40], y[start : start + 40])
         b = following.observe(x[start : start + 40], y[start : start + 40])
         assert np.array_equal(a.log_loss, b.log_loss)
-    assert same_state(kept._state(), following._state())
+    assert same_state(kept._state_dict(), following._state_dict())
 
 
 def test_replay_helps_on_a_short_stream():

@@ -64,10 +64,10 @@ def test_predicting_changes_nothing_where_river_draws_random_numbers():
     settings = {"engine": {"class": "neighbors.SWINN", "maxlen": 200, "warm_up": 50}}
     asked, silent = (RiverLearner(3, model="neighbors.KNNClassifier", settings=settings) for _ in range(2))
     for i in range(0, 400, 10):
-        asked.predict_log_proba(x[:3])
+        asked.predict_log_proba_many(x[:3])
         asked.learn_many(x[i : i + 10], y[i : i + 10])
         silent.learn_many(x[i : i + 10], y[i : i + 10])
-    assert np.array_equal(asked.predict_log_proba(x[:50]), silent.predict_log_proba(x[:50]))
+    assert np.array_equal(asked.predict_log_proba_many(x[:50]), silent.predict_log_proba_many(x[:50]))
 
 
 @pytest.mark.parametrize("path", ["forest.ARFClassifier", "ensemble.SRPClassifier"])
@@ -97,7 +97,7 @@ def test_is_rebuilt_from_a_stream(tmp_path, first):
     else:  # as a run goes on
         loaded = RiverLearner(**learner.config())
         loaded.replay_from(stream)
-        loaded.load_state(learner.state())
+        loaded.load_state_dict(learner.state_dict())
     assert np.array_equal(learner.observe(x[200:], y[200:]).log_loss, loaded.observe(x[200:], y[200:]).log_loss)
 
 

@@ -230,7 +230,7 @@ class TestTable1:
             made = make_learner(learner, 3, settings=SMALL.changed(standardise=False))
             made.learn_many(x[:40], y[:40])  # two chunks
             made.learn_many(sign * x[40:45], y[40:45])  # and a part of the third
-            found.append(made.predict_log_proba(x[45:]))
+            found.append(made.predict_log_proba_many(x[45:]))
         assert np.array_equal(*found) == alone
 
     def test_the_preset_runs_the_rows_and_reports_the_order(self, tmp_path, no_pictures, capsys, monkeypatch):

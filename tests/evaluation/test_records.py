@@ -118,13 +118,13 @@ def test_interrupted_runs_leave_the_same_bytes(tmp_path, seed):
     while at < run.n:
         stop = min(run.n, at + int(rng.integers(1, 2500)))
         run.write(writer, at, stop, int(rng.integers(1, 300)))
-        write_checkpoint(saved, writer.state())
+        write_checkpoint(saved, writer.state_dict())
         lost = min(run.n, stop + int(rng.integers(0, 3000)))  # goes on after the checkpoint, then is killed …
         run.write(writer, stop, lost, 100)
         if rng.random() < 0.5:
             writer.close()  # … or stopped in good order
         writer = RecordWriter(folder)
-        writer.load_state(read_checkpoint(saved))
+        writer.load_state_dict(read_checkpoint(saved))
         assert sum(batch.num_rows for batch in read_records(folder, ["position"])) == stop
         at = stop
     writer.close()
@@ -160,11 +160,11 @@ def test_only_the_current_part_is_held(tmp_path):
     run = Run(2100)
     writer = RecordWriter(tmp_path)
     run.write(writer, 0, 2048, 64)
-    state = writer.state()
+    state = writer.state_dict()
     assert state["texts"] == []
     assert all(len(column) == 0 for column in state["rows"].values())
     run.write(writer, 2048, 2100, 52)
-    assert len(writer.state()["rows"]["label"]) == 52
+    assert len(writer.state_dict()["rows"]["label"]) == 52
 
 
 def test_a_stream_without_tasks_has_an_empty_task_column(tmp_path):
@@ -215,7 +215,7 @@ def test_missing_and_damaged_parts_are_named(tmp_path):
     writer = RecordWriter(tmp_path)
     run.write(writer, 0, run.n, 100)
     writer.close()
-    state = writer.state()
+    state = writer.state_dict()
     with pytest.raises(BadInput, match="no column 'lable', only position, label"):
         next(read_records(tmp_path, ["lable"]))
     second = tmp_path / "part-000000001024.parquet"
@@ -227,7 +227,7 @@ def test_missing_and_damaged_parts_are_named(tmp_path):
     with pytest.raises(BadInput, match="starts at example 2048, expected 1024"):
         list(read_records(tmp_path))
     with pytest.raises(BadCheckpoint, match=r"part-000000001024\.parquet is missing; nothing was changed"):
-        RecordWriter(tmp_path).load_state(state)
+        RecordWriter(tmp_path).load_state_dict(state)
     with pytest.raises(BadInput, match="holds no records"):
         list(read_records(tmp_path / "nowhere"))
 
@@ -257,7 +257,7 @@ def two_runs(tmp_path_factory):
         run, writer = Run(5000, seed), RecordWriter(root / str(seed))
         run.write(writer, 0, run.n, 500)
         writer.close()
-        states.append(writer.state())
+        states.append(writer.state_dict())
     return root, states[0]
 
 
@@ -272,12 +272,12 @@ def test_damage_to_an_earlier_part_is_named_and_can_be_set_aside(two_runs, tmp_p
         list(read_records(tmp_path / "r"))
     before = contents(tmp_path / "r")
     with pytest.raises(BadCheckpoint, match=rf"{part.name} is (damaged|missing)") as error:
-        RecordWriter(tmp_path / "r").load_state(state)
+        RecordWriter(tmp_path / "r").load_state_dict(state)
     assert len(str(error.value)) - len(str(tmp_path)) < 300
     assert contents(tmp_path / "r") == before
 
     writer = RecordWriter(tmp_path / "r")
-    (said,) = writer.load_state(state, set_aside=True)
+    (said,) = writer.load_state_dict(state, set_aside=True)
     assert part.name in said
     assert (tmp_path / "r" / "_damaged" / part.name).is_symlink() == (fault == "link")
     assert not part.exists()
@@ -286,14 +286,14 @@ def test_damage_to_an_earlier_part_is_named_and_can_be_set_aside(two_runs, tmp_p
     writer.close()
     assert writer.lost == [int(part.stem[5:])]
     again = RecordWriter(tmp_path / "r")
-    assert again.load_state(writer.state()) == []
+    assert again.load_state_dict(writer.state_dict()) == []
     lost = part_bounds(int(part.stem[5:]))
     whole = pl.concat([pl.read_parquet(path) for path in sorted((tmp_path / "r").glob("*.parquet"))])
     assert whole["position"].to_list() == [i for i in range(run.n) if not lost[0] <= i < lost[1]]
 
     shutil.copyfile(root / "0" / part.name, part)  # put back from a copy
     healed = RecordWriter(tmp_path / "r")
-    assert healed.load_state(writer.state()) == []
+    assert healed.load_state_dict(writer.state_dict()) == []
     assert healed.lost == []
     assert sum(batch.num_rows for batch in read_records(tmp_path / "r")) == run.n
 
@@ -306,9 +306,9 @@ def test_damage_to_the_checksums_loses_nothing(two_runs, tmp_path, fault):
     break_part(tmp_path / "r" / "_sha256sums", root / "1" / "_sha256sums", fault)
     if fault == "link":
         with pytest.raises(BadInput, match="is a symbolic link"):
-            RecordWriter(tmp_path / "r").load_state(state)
+            RecordWriter(tmp_path / "r").load_state_dict(state)
         return
-    RecordWriter(tmp_path / "r").load_state(state)
+    RecordWriter(tmp_path / "r").load_state_dict(state)
     assert contents(tmp_path / "r") == before
 
 
@@ -322,7 +322,7 @@ def test_damage_to_the_last_part_is_named_and_healed(two_runs, tmp_path, fault):
     if fault != "delete":  # a run that was killed has none, either
         with pytest.raises(BadInput, match=rf"{part.name} is damaged"):
             list(read_records(tmp_path / "r"))
-    RecordWriter(tmp_path / "r").load_state(state)
+    RecordWriter(tmp_path / "r").load_state_dict(state)
     assert contents(tmp_path / "r") == before
     assert not part.is_symlink()
 
@@ -335,7 +335,7 @@ def test_records_without_checksums_are_verified_by_their_rows(two_runs, tmp_path
     (tmp_path / "r" / "_sha256sums").unlink()
     old = {name: state[name] for name in ("position", "texts", "rows")}
     part = tmp_path / "r" / "part-000000001024.parquet"
-    RecordWriter(tmp_path / "r").load_state(old)
+    RecordWriter(tmp_path / "r").load_state_dict(old)
     assert sum(batch.num_rows for batch in read_records(tmp_path / "r")) == 5000
     (tmp_path / "r" / "_sha256sums").unlink()
     if fault == "flip":  # of bits in the footer nothing need be wrong but the rows
@@ -344,11 +344,11 @@ def test_records_without_checksums_are_verified_by_their_rows(two_runs, tmp_path
     else:
         break_part(part, part, fault)
     with pytest.raises(BadCheckpoint, match=r"part-000000001024\.parquet is (damaged|missing)"):
-        RecordWriter(tmp_path / "r").load_state(old)
+        RecordWriter(tmp_path / "r").load_state_dict(old)
     other = tmp_path / "r" / "part-000000002048.parquet"
     part.write_bytes(other.read_bytes())
     with pytest.raises(BadCheckpoint, match=r"part-000000001024\.parquet is damaged: it has 2048 rows, expected 1024"):
-        RecordWriter(tmp_path / "r").load_state(old)
+        RecordWriter(tmp_path / "r").load_state_dict(old)
 
 
 def test_checksums_can_be_checked_without_this_package(two_runs):
@@ -362,7 +362,7 @@ def test_checksums_can_be_checked_without_this_package(two_runs):
 
 def test_the_state_does_not_grow_with_the_number_of_parts(two_runs):
     _, state = two_runs
-    short = RecordWriter(two_runs[0] / "none").state()
+    short = RecordWriter(two_runs[0] / "none").state_dict()
     assert {name: type(value) for name, value in short.items()} == {name: type(value) for name, value in state.items()}
     assert len(short["digest"]) == len(state["digest"]) == 64
 
@@ -381,7 +381,7 @@ def test_a_state_that_does_not_fit_together_is_refused(two_runs, tmp_path, chang
     shutil.copytree(root / "0", tmp_path / "r")
     before = contents(tmp_path / "r")
     with pytest.raises(BadCheckpoint, match=words):
-        RecordWriter(tmp_path / "r").load_state({**state, **change})
+        RecordWriter(tmp_path / "r").load_state_dict({**state, **change})
     assert contents(tmp_path / "r") == before
 
 
@@ -393,5 +393,5 @@ def test_a_directory_in_the_place_of_the_last_part_is_named_before_anything_chan
     last.mkdir()
     before = (tmp_path / "r" / "_sha256sums").read_bytes()
     with pytest.raises(BadCheckpoint, match=f"{last.name} is a directory"):
-        RecordWriter(tmp_path / "r").load_state(state)
+        RecordWriter(tmp_path / "r").load_state_dict(state)
     assert (tmp_path / "r" / "_sha256sums").read_bytes() == before

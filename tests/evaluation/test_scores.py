@@ -189,7 +189,7 @@ def test_the_last_bit_does_not_depend_on_the_chunks(chunk):
     starts = np.arange(0, n, 37)
     one = feed(Scores(classes=5, task_starts=starts), charges, 50)
     other = feed(Scores(classes=5, task_starts=starts), charges, chunk)
-    assert same_state(one.state(), other.state())
+    assert same_state(one.state_dict(), other.state_dict())
 
 
 @pytest.mark.parametrize("stop", [0, 50, CURVE_ROWS + 3, 4000])
@@ -199,24 +199,24 @@ def test_saving_and_going_on_changes_no_bit(tmp_path, stop):
     starts = np.arange(0, n, 41)
     whole = feed(Scores(classes=5, task_starts=starts), charges, 50)
     before = feed(Scores(classes=5, task_starts=starts), part(charges, 0, stop), 50)
-    write_checkpoint(tmp_path / "scores", before.state())
+    write_checkpoint(tmp_path / "scores", before.state_dict())
     after = feed(Scores(classes=5, task_starts=starts), part(charges, 0, 60), 50)  # what it held is forgotten
-    after.load_state(read_checkpoint(tmp_path / "scores"))
-    assert same_state(before.state(), after.state())
+    after.load_state_dict(read_checkpoint(tmp_path / "scores"))
+    assert same_state(before.state_dict(), after.state_dict())
     feed(after, charges, 50, start=stop)
-    assert same_state(whole.state(), after.state())
+    assert same_state(whole.state_dict(), after.state_dict())
     assert whole.to_dict() == after.to_dict()
 
 
 def test_a_state_is_not_changed_by_going_on():
     charges = some_charges(200)
     scores = feed(Scores(classes=5, task_starts=np.array([0, 50])), part(charges, 0, 100), 10)
-    state = scores.state()
+    state = scores.state_dict()
     again = Scores(classes=5, task_starts=np.array([0, 50]))
     feed(scores, charges, 10, start=100)
-    again.load_state(state)
+    again.load_state_dict(state)
     feed(again, charges, 10, start=100)
-    assert same_state(scores.state(), again.state())
+    assert same_state(scores.state_dict(), again.state_dict())
 
 
 @pytest.mark.parametrize("with_tasks", [False, True])
@@ -235,8 +235,8 @@ def test_scores_are_rebuilt_from_records(tmp_path, with_tasks):
     writer.close()
     rebuilt = Scores.from_records(tmp_path, classes=5)
     assert rebuilt.task_count == (5 if with_tasks else 0)
-    assert same_state(live.state(), rebuilt.state())
-    assert same_state(live.state(), Scores.from_records(tmp_path, 5, task_starts=starts).state())
+    assert same_state(live.state_dict(), rebuilt.state_dict())
+    assert same_state(live.state_dict(), Scores.from_records(tmp_path, 5, task_starts=starts).state_dict())
 
 
 def test_a_label_given_no_chance_costs_infinitely_much_and_the_summary_is_still_json(tmp_path):
@@ -246,10 +246,10 @@ def test_a_label_given_no_chance_costs_infinitely_much_and_the_summary_is_still_
     assert scores.log_loss == math.inf
     assert scores.curve(window=10)["log_loss"][-1] == pytest.approx(charges.log_loss[-10:].mean())
     assert json.loads(json.dumps(scores.to_dict(), allow_nan=False))["log_loss"] is None
-    write_checkpoint(tmp_path / "scores", scores.state())
+    write_checkpoint(tmp_path / "scores", scores.state_dict())
     again = Scores(classes=5)
-    again.load_state(read_checkpoint(tmp_path / "scores"))
-    assert same_state(scores.state(), again.state())
+    again.load_state_dict(read_checkpoint(tmp_path / "scores"))
+    assert same_state(scores.state_dict(), again.state_dict())
 
 
 def test_no_examples_yet():
@@ -266,7 +266,7 @@ def test_no_examples_yet():
 def test_bad_input_is_named_and_changes_nothing():
     good = some_charges(10)
     scores = feed(Scores(classes=5), good, 10)
-    before = scores.state()
+    before = scores.state_dict()
     with pytest.raises(BadInput, match="given example 11, but the next one is example 10"):
         scores.update(11, good)
     nan = Charges(np.array([0.1, np.nan]), good.predicted[:2], good.correct[:2], good.confidence[:2])
@@ -278,7 +278,7 @@ def test_bad_input_is_named_and_changes_nothing():
         scores.update(10, Charges(np.array([0.1, 0.1]), good.predicted[:2], good.correct[:2], np.array([0.5, 1.5])))
     with pytest.raises(BadInput, match="got 10 losses, 9 answers and 10 confidences"):
         scores.update(10, Charges(good.log_loss, good.predicted, good.correct[:9], good.confidence))
-    assert same_state(before, scores.state())
+    assert same_state(before, scores.state_dict())
 
 
 def test_bad_tasks_are_named():
@@ -298,8 +298,8 @@ def test_bad_tasks_are_named():
 
 
 def test_scores_of_another_run_are_refused():
-    state = Scores(classes=5).state()
+    state = Scores(classes=5).state_dict()
     with pytest.raises(BadCheckpoint, match="classes = 5, expected 6"):
-        Scores(classes=6).load_state(state)
+        Scores(classes=6).load_state_dict(state)
     with pytest.raises(BadCheckpoint, match="tasks = None, expected 2"):
-        Scores(classes=5, task_starts=np.array([0, 9])).load_state(state)
+        Scores(classes=5, task_starts=np.array([0, 9])).load_state_dict(state)

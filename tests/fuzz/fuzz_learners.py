@@ -74,7 +74,7 @@ class Cases:
             self._begin(random.Random(f"{self.seed} learner {number // BLOCK}"), number // BLOCK)
         rng = random.Random(f"{self.seed} input {number}")
         assert self.learner is not None
-        learner, before, files = self.learner, self.learner.state(), self._files()
+        learner, before, files = self.learner, self.learner.state_dict(), self._files()
         position = learner.position
         xs, what_x = some_examples(rng, self.shape)
         ys, what_y = some_labels(rng, count_of(xs))
@@ -89,7 +89,7 @@ class Cases:
         outcome = judge(what, judged)
         learns = name in ("learn", "learn_many", "observe")
         if outcome.kind == "refused" or not learns:
-            if not same_state(before, learner.state()):
+            if not same_state(before, learner.state_dict()):
                 self.learner = None
                 return Outcome("failed", what, f"the state changed ({outcome.kind}: {outcome.why})")
             if files != self._files():
@@ -104,7 +104,7 @@ class Cases:
                 self.learner = None
                 return after
         if outcome.kind == "failed":
-            if not same_state(before, learner.state()):
+            if not same_state(before, learner.state_dict()):
                 outcome = Outcome("failed", what, outcome.why + " and the state changed")
             self.learner = None  # what comes next in this block meets a new one
         return outcome
@@ -144,7 +144,7 @@ class Cases:
     def _check_predictions(self, learner: OnlineLearner) -> None:
         assert learner.shape is not None
         try:
-            log_p = learner.predict_log_proba(np.ones((2, *learner.shape), image_dtype(learner)))
+            log_p = learner.predict_log_proba_many(np.ones((2, *learner.shape), image_dtype(learner)))
         except PrequentialError as error:
             assert "oracle" in str(error) or "the image is" in str(error), f"a good example is refused: {error}"
             return
@@ -192,7 +192,7 @@ def some_call(rng: random.Random, learner: OnlineLearner, xs: Any, ys: Any) -> t
             return name, lambda: learner.predict(first(xs))
         case "predict_proba":
             return name, lambda: _check_p(learner.predict_proba(first(xs)))
-    return name, lambda: check_log_p(learner.predict_log_proba(xs))
+    return name, lambda: check_log_p(learner.predict_log_proba_many(xs))
 
 
 def _check_p(p: Any) -> None:

@@ -208,13 +208,13 @@ def test_what_cannot_be_labels_is_one_sentence(ys: Any, words: str) -> None:
 @pytest.mark.parametrize("name", ["transformer", "er", "acm", "kalman", "river:naive_bayes.GaussianNB"])
 def test_a_first_example_that_is_refused_leaves_no_network(name: str) -> None:
     learner = make_learner(name, 2)
-    before = learner.state()
+    before = learner.state_dict()
     for xs, ys in (([[1.0, 2.0, 3.0]], None), ([[1.0, 2.0, 3.0]], [[0]]), ([[1.0, 2.0, 3.0]] * 3, ["a", "b", "c"])):
         for call in (learner.learn_many, learner.observe):
             with pytest.raises(BadInput):
                 call(xs, ys)  # type: ignore[arg-type]
     assert learner.shape is None
-    assert same_state(before, learner.state())
+    assert same_state(before, learner.state_dict())
     learner.learn([1.0, 2.0], "a")
     assert learner.shape == (2,)
 
@@ -222,10 +222,10 @@ def test_a_first_example_that_is_refused_leaves_no_network(name: str) -> None:
 def test_labels_beyond_the_classes_in_the_middle_change_nothing() -> None:
     learner = Learner(3, **SMALL)
     learner.observe(np.eye(4), [0, 1, 0, 1])
-    before = learner.state()
+    before = learner.state_dict()
     with pytest.raises(BadInput, match="example 8: label 'd' is new"):
         learner.observe(np.eye(4)[[0, 1, 2, 3, 0, 1]], [0, "c", 1, "c", "d", 1])
-    assert same_state(before, learner.state())
+    assert same_state(before, learner.state_dict())
     assert learner.labels.known == [0, 1]
     assert learner.observe(np.eye(4), [0, 1, 2, 2]).log_loss.shape == (4,)
     assert learner.position == 8

@@ -53,7 +53,7 @@ def live(home, saves=(9, 17), stop=23, **changes):
         learner.learn(*example(t))
         if t + 1 in saves:
             learner.save()
-    state = learner.state()
+    state = learner.state_dict()
     learner.close()
     return state
 
@@ -91,7 +91,7 @@ class TestDamage:
             opened = Learner.open(tmp_path)  # its replay streams have read it
         assert opened.position == 23
         assert (tmp_path / "journal" / "log.bin").stat().st_size == size
-        assert opened.state()["labels"] == state["labels"]
+        assert opened.state_dict()["labels"] == state["labels"]
         assert "example 3 is damaged" in opened.notes[-1]
         teach(opened, 23, 60)  # replays come by it
         opened.close()
@@ -106,7 +106,7 @@ class TestDamage:
             flip(tmp_path / "journal" / "log.bin", places(tmp_path)[t][0] + HEAD + 25)
         with pytest.warns(DamageWarning, match="examples 0-3 are damaged"):
             opened = teach(Learner.open(tmp_path), 23, 60)
-        assert np.isfinite(opened.predict_log_proba(example(60)[0][None])).all()
+        assert np.isfinite(opened.predict_log_proba_many(example(60)[0][None])).all()
 
     def test_damage_after_the_save_costs_the_examples_it_hit(self, tmp_path):
         live(tmp_path)
@@ -120,7 +120,7 @@ class TestDamage:
         assert (tmp_path / "journal" / "damaged-000000000020.bin").read_bytes() == damaged
         expected = teach(make(), 0, 20)
         teach(expected, 21, 23)
-        assert same_state(opened.state()["learner"]["trainer"], expected.state()["learner"]["trainer"])
+        assert same_state(opened.state_dict()["learner"]["trainer"], expected.state_dict()["learner"]["trainer"])
         opened.close()
         assert Learner.open(tmp_path).position == 22
 
@@ -134,7 +134,7 @@ class TestDamage:
         teach(opened, 17, 40)
         opened.close()
         again = Learner.open(tmp_path)
-        assert same_state(again.state(), opened.state())
+        assert same_state(again.state_dict(), opened.state_dict())
         assert labels_of(tmp_path) == [example(t)[1] for t in (*range(12), *range(17, 40))]
 
     @pytest.mark.parametrize("fault", ["delete", "empty", "folder"])
@@ -183,7 +183,7 @@ class TestDamage:
                 path.write_bytes(b"[[[]]]")
         with pytest.warns(DamageWarning, match=r"learner\.json is .*; it was made again from a save"):
             opened = Learner.open(tmp_path)
-        assert same_state(opened.state(), state)
+        assert same_state(opened.state_dict(), state)
         assert path.read_bytes() == made
 
     def test_without_a_save_that_knows_it_is_one_sentence(self, tmp_path):
@@ -208,12 +208,12 @@ class TestDamage:
         shutil.copy(tmp_path / "b" / newest, tmp_path / "a" / newest)
         with pytest.warns(DamageWarning, match=r"000000000017\.safetensors .*another learner.*an earlier save is used"):
             opened = Learner.open(tmp_path / "a")
-        assert same_state(opened.state(), state)
+        assert same_state(opened.state_dict(), state)
         opened.close()
         shutil.copy(tmp_path / "b" / "journal" / "journal.json", tmp_path / "a" / "journal" / "journal.json")
         (tmp_path / "a" / newest).write_bytes(whole[newest])
         with pytest.warns(DamageWarning, match=r"journal\.json belonged to another journal"):
-            assert same_state(Learner.open(tmp_path / "a").state(), state)
+            assert same_state(Learner.open(tmp_path / "a").state_dict(), state)
 
     def test_links_are_refused(self, tmp_path):
         live(tmp_path / "a")
@@ -243,7 +243,7 @@ class TestDamage:
         with pytest.warns(DamageWarning, match="everything is learnt again"):
             opened = Learner.open(tmp_path)
         assert len(opened.notes) == 2
-        assert same_state(opened.state(), state)
+        assert same_state(opened.state_dict(), state)
 
     def test_a_save_that_is_whole_but_none_of_ours(self, tmp_path):
         from prequential.storage.checkpoint import write_checkpoint
@@ -255,22 +255,22 @@ class TestDamage:
             write_checkpoint(newest, {**saved, **change})
             with pytest.warns(DamageWarning, match="an earlier save is used"):
                 opened = Learner.open(tmp_path)
-            assert same_state(opened.state(), state)
+            assert same_state(opened.state_dict(), state)
             opened.close()
 
     def test_what_was_saved_before_it_went_back_is_not_used(self, tmp_path):
         learner = teach(make(tmp_path), 0, 8)
-        early = learner.state()
+        early = learner.state_dict()
         teach(learner, 8, 12)
         learner.save()
-        learner.load_state(early)
+        learner.load_state_dict(early)
         teach(learner, 30, 34)
-        state = learner.state()
+        state = learner.state_dict()
         learner.close()
         with pytest.warns(DamageWarning, match="the journal was cut back or closed up before example 12"):
             opened = Learner.open(tmp_path)
         assert opened.position == 12
-        assert same_state(opened.state()["learner"]["trainer"], state["learner"]["trainer"])
+        assert same_state(opened.state_dict()["learner"]["trainer"], state["learner"]["trainer"])
 
 
 class TestFormats:
@@ -280,7 +280,7 @@ class TestFormats:
         assert opened.position == 14
         x = np.load(OLD / "home-x.npy")
         expected = np.load(OLD / "home-log-p.npy")
-        assert np.allclose(opened.predict_log_proba(x[:3]), expected, atol=1e-4)
+        assert np.allclose(opened.predict_log_proba_many(x[:3]), expected, atol=1e-4)
         assert opened.labels.known == ["spam", "ham", ("a", 1), datetime.date(2024, 5, 1)]
         opened.learn(x[0], "ham")
         opened.save()
@@ -293,7 +293,7 @@ class TestFormats:
         loaded = Learner.load(OLD / "learner")
         assert loaded.position == len(loaded._memory.journal) > 0
         loaded.save(tmp_path / "learner")
-        assert same_state(Learner.load(tmp_path / "learner").state(), loaded.state())
+        assert same_state(Learner.load(tmp_path / "learner").state_dict(), loaded.state_dict())
 
     def test_saved_over_one_of_the_first_version_the_old_files_go(self, tmp_path):
         shutil.copy(OLD / "learner", tmp_path / "learner")
@@ -302,7 +302,7 @@ class TestFormats:
         loaded.save(tmp_path / "learner")
         names = {path.name for path in (tmp_path / "learner.journal").iterdir()}
         assert len(names - {".lock"}) == 1
-        assert same_state(Learner.load(tmp_path / "learner").state(), loaded.state())
+        assert same_state(Learner.load(tmp_path / "learner").state_dict(), loaded.state_dict())
 
 
 class TestOneWriter:
@@ -323,10 +323,10 @@ class TestOneWriter:
         learner = teach(make(tmp_path), 0, 5)
         learner.close()
         learner.predict(example(0)[0])
-        before = learner.state()
+        before = learner.state_dict()
         with pytest.raises(BadInput, match="was opened to read"):
             learner.learn(*example(5))
-        assert same_state(before, learner.state())
+        assert same_state(before, learner.state_dict())
 
     def test_a_lock_that_was_let_go_and_a_journal_that_went_on_elsewhere(self, tmp_path, monkeypatch):
         monkeypatch.setattr(files, "HELD", 1)
@@ -334,10 +334,10 @@ class TestOneWriter:
         teach(make(tmp_path / "second"), 0, 1)  # the lock of the first is let go
         code = f"from prequential import Learner; Learner.open({str(tmp_path / 'first')!r}).learn([1.0, 2.0], 'ham')"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-        before = first.state()
+        before = first.state_dict()
         with pytest.raises(BadInput, match="another process has written to"):
             first.learn(*example(4))
-        assert same_state(before, first.state())
+        assert same_state(before, first.state_dict())
         assert len(Journal(tmp_path / "first" / "journal")) == 5
 
     def test_many_homes_with_few_handles(self, tmp_path):
@@ -406,7 +406,7 @@ class TestCopies:
         teach(copied, 10, 30)
         assert tree(tmp_path) == before
         teach(learner, 10, 30)
-        assert same_state(copied.state(), learner.state())
+        assert same_state(copied.state_dict(), learner.state_dict())
 
     def test_pickling_is_refused_also_for_another_process(self, tmp_path):
         learner = teach(make(tmp_path / "home"), 0, 4)
@@ -429,7 +429,7 @@ class TestAllOrNothing:
         refused = 0
         for t in range(24):
             x, y = example(t)[0], f"label {t % 4}"
-            before = learner.state()
+            before = learner.state_dict()
 
             def fail(*args, **kwargs):
                 raise OSError(code, os.strerror(code))
@@ -443,21 +443,21 @@ class TestAllOrNothing:
                     assert "\n" not in str(error)
                     refused += 1
             if learner.position == t:
-                assert same_state(before, learner.state())
+                assert same_state(before, learner.state_dict())
                 learner.learn(x, y)
             other.learn(x, y)
         if call in ("open", "pwrite") or (call == "fsync" and home):
             assert refused == 24
-        assert same_state(learner.state()["learner"]["trainer"], other.state()["learner"]["trainer"])
+        assert same_state(learner.state_dict()["learner"]["trainer"], other.state_dict()["learner"]["trainer"])
         assert learner.labels.known == other.labels.known
         if home:
             learner.close()
-            assert same_state(Learner.open(tmp_path / "home").state(), learner.state())
+            assert same_state(Learner.open(tmp_path / "home").state_dict(), learner.state_dict())
 
     def test_reading_fails_after_other_chunks_of_the_call_were_learnt(self, monkeypatch):
         learner, other = teach(make(), 0, 10), teach(make(), 0, 10)
         xs, ys = zip(*(example(t) for t in range(10, 40)), strict=True)
-        before = learner.state()
+        before = learner.state_dict()
         read, calls = Journal.readable, []
 
         def fail(journal, start, stop):
@@ -470,10 +470,10 @@ class TestAllOrNothing:
             patch.setattr(Journal, "readable", fail)
             with pytest.raises(StorageError):
                 learner.learn_many(xs, ys)
-        assert same_state(before, learner.state())
+        assert same_state(before, learner.state_dict())
         for one in (learner, other):
             one.learn_many(xs, ys)
-        assert same_state(other.state(), learner.state())
+        assert same_state(other.state_dict(), learner.state_dict())
 
     @pytest.mark.parametrize("where", ["_step", "extend_context"])
     @pytest.mark.parametrize("error", [MemoryError, RuntimeError, KeyboardInterrupt])
@@ -492,12 +492,12 @@ class TestAllOrNothing:
             if home:
                 learner.save()
             teach(learner, 10, 14)
-            before = learner.state()
+            before = learner.state_dict()
             calls.clear()
             with monkeypatch.context() as patch:
                 patch.setattr(Trainer, where, broken)
                 for t in range(14, 20):
-                    before = learner.state()
+                    before = learner.state_dict()
                     try:
                         learner.learn(*example(t))
                     except error as raised:
@@ -506,16 +506,18 @@ class TestAllOrNothing:
                 else:
                     raise AssertionError("nothing was raised")
             if home:
-                assert same_state(before, learner.state())
+                assert same_state(before, learner.state_dict())
                 expected = teach(make(), 0, 24)
                 teach(learner, t, 24)
-                assert same_state(learner.state()["learner"]["trainer"], expected.state()["learner"]["trainer"])
+                assert same_state(
+                    learner.state_dict()["learner"]["trainer"], expected.state_dict()["learner"]["trainer"]
+                )
             else:
                 given = ([[0.0, 1.0]], [[0.0, 1.0], "a"], [])
                 for call, arguments in zip((learner.predict, learner.learn, learner.state), given, strict=True):
                     with pytest.raises(BadInput, match=r"stopped inside a step .*half way.*; load an earlier save"):
                         call(*arguments)
-                learner.load_state(before)
+                learner.load_state_dict(before)
                 learner.learn(*example(t))
                 assert learner.position == t + 1
 
@@ -528,7 +530,7 @@ class TestAllOrNothing:
         assert learner.shape is None
         assert learner.labels.known == []
         teach(learner, 0, 6)  # of another width
-        assert same_state(learner.state(), teach(make(), 0, 6).state())
+        assert same_state(learner.state_dict(), teach(make(), 0, 6).state_dict())
 
     def test_ctrl_c_comes_through_when_the_call_is_done(self, tmp_path, monkeypatch):
         learner = teach(make(tmp_path), 0, 7)
@@ -543,16 +545,18 @@ class TestAllOrNothing:
             with pytest.raises(KeyboardInterrupt):
                 learner.learn(*example(7))
         assert learner.position == len(Journal(tmp_path / "journal")) == 8
-        assert same_state(learner.state()["learner"]["trainer"], teach(make(), 0, 8).state()["learner"]["trainer"])
+        assert same_state(
+            learner.state_dict()["learner"]["trainer"], teach(make(), 0, 8).state_dict()["learner"]["trainer"]
+        )
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         # between the chunks of a long call it comes through at once, and the call is undone
-        before = learner.state()
+        before = learner.state_dict()
         xs, ys = zip(*(example(t) for t in range(8, 30)), strict=True)
         with monkeypatch.context() as patch:
             patch.setattr(Trainer, "turn", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 learner.learn_many(xs, ys)
-        assert same_state(before, learner.state())
+        assert same_state(before, learner.state_dict())
         assert len(Journal(tmp_path / "journal")) == 8
 
     def test_interrupted_again_and_again_journal_and_learner_agree(self, tmp_path):
@@ -623,7 +627,7 @@ class TestSaving:
         for name in ("open", "fsync", "replace", "mkdir", "pwrite", "write"):
             teach(learner, learner.position, learner.position + 3)
             learner.save(path)
-            saved = learner.state()
+            saved = learner.state_dict()
             teach(learner, learner.position, learner.position + 3)
             original = getattr(os, name)
             for after in range(40):
@@ -645,10 +649,10 @@ class TestSaving:
                         pass
                     else:
                         break
-                found = kind.load(path).state()
-                assert same_state(found, saved) or same_state(found, learner.state())
+                found = kind.load(path).state_dict()
+                assert same_state(found, saved) or same_state(found, learner.state_dict())
         learner.save(path)
-        assert same_state(kind.load(path).state(), learner.state())
+        assert same_state(kind.load(path).state_dict(), learner.state_dict())
         left = {p.name for p in (tmp_path / "saved.journal").iterdir()} - {".lock"}
         assert len(left) == 1
 
@@ -689,7 +693,7 @@ class TestSaving:
         teach(loaded, 10, 15)
         loaded.close()
         opened = Learner.open(tmp_path / "home")
-        assert same_state(opened.state(), teach(learner, 10, 15).state())
+        assert same_state(opened.state_dict(), teach(learner, 10, 15).state_dict())
         assert labels_of(tmp_path / "home") == [example(t)[1] for t in range(15)]
 
     def test_what_killed_processes_left_is_removed(self, tmp_path):
@@ -729,7 +733,7 @@ class TestThreads:
         for thread in threads:
             thread.join()
         assert not wrong
-        assert same_state(learner.state()["learner"]["trainer"], alone.state()["learner"]["trainer"])
+        assert same_state(learner.state_dict()["learner"]["trainer"], alone.state_dict()["learner"]["trainer"])
 
     def test_several_threads_learn(self, tmp_path):
         learner = make(tmp_path)
@@ -741,7 +745,7 @@ class TestThreads:
         assert learner.position == 30
         learner.close()
         assert sorted(labels_of(tmp_path)) == sorted(example(t)[1] for t in range(30))
-        assert same_state(Learner.open(tmp_path).state(), learner.state())
+        assert same_state(Learner.open(tmp_path).state_dict(), learner.state_dict())
 
     @pytest.mark.parametrize("call", ["learn", "state", "flush"])
     def test_steps_behind_never_keep_a_prediction_waiting(self, monkeypatch, call):

@@ -66,7 +66,7 @@ def test_constant_missing_and_broken_features():
 def test_state_goes_on_exactly(x):
     first, second = Normaliser(4), Normaliser(4)
     first.update(x[:77])
-    second.load_state(first.state())
+    second.load_state_dict(first.state_dict())
     first.update(x[77:])
     second.update(x[77:])
     assert np.array_equal(first.apply(x), second.apply(x))
@@ -79,7 +79,7 @@ def test_the_next_one_is_to_the_bit_as_in_a_row_of_one(x):
         assert np.array_equal(scaled, other.transform(row))
         asked.take(after)
         other.update(row)
-        assert same_state(asked.state(), other.state())
+        assert same_state(asked.state_dict(), other.state_dict())
 
 
 def by_hand(x, recent, chunk):
@@ -253,20 +253,20 @@ def test_the_state_goes_on_exactly_with_broken_values_too(kind, tmp_path):
     BROKEN[kind](x)
     for cut in (5, 320, 704, 736, 1024):
         first, second = taken(x[:cut], recent=300)[1], Normaliser(3, recent=300)
-        write_checkpoint(tmp_path / "state", first.state())
-        second.load_state(read_checkpoint(tmp_path / "state"))
+        write_checkpoint(tmp_path / "state", first.state_dict())
+        second.load_state_dict(read_checkpoint(tmp_path / "state"))
         for normaliser in (first, second):
             normaliser.update(x[cut:])
-        assert same_state(first.state(), second.state())
+        assert same_state(first.state_dict(), second.state_dict())
 
 
 def test_a_state_from_before_broken_values_were_left_out_goes_on():
     x = normal(600)
     x[:, 2] = 5
     _, normaliser = taken(x, recent=300)
-    old = {name: value for name, value in normaliser.state().items() if name != "guard"}
+    old = {name: value for name, value in normaliser.state_dict().items() if name != "guard"}
     later = Normaliser(3, recent=300)
-    later.load_state(old)
+    later.load_state_dict(old)
     x = normal(300)
     assert np.array_equal(later.apply(x), normaliser.apply(x))
     x[100, 0] = 1e9  # no longer blinded by it, nor by the first values of a feature that was constant
@@ -279,7 +279,7 @@ def test_a_state_from_before_broken_values_were_left_out_goes_on():
 
 def test_a_state_of_other_features_is_refused():
     _, normaliser = taken(normal(100))
-    state = normaliser.state()
+    state = normaliser.state_dict()
     state["guard"] = {**state["guard"], "low": state["guard"]["low"][:2]}
     with pytest.raises(BadCheckpoint, match=r"low .*shape \(2,\), expected 3"):
-        Normaliser(3).load_state(state)
+        Normaliser(3).load_state_dict(state)

@@ -94,7 +94,7 @@ class TestNames:
         for spec, changes in (("er(hidden=[8])", {}), ("er(hidden=[8])", {"seed": 3}), ("er(hidden=[8], seed=4)", {})):
             learner = make(spec, **changes)
             learner.learn_many(x, y)
-            states.append(learner.state())
+            states.append(learner.state_dict())
         assert same_state(states[0], states[1])
         assert not same_state(states[0], states[2])
         assert make("transformer", seed=9).settings.seed == 9

@@ -66,7 +66,7 @@ def test_state_goes_on_with_the_same_draws():
     for turn in range(1, 20):
         for reader in range(9):
             first.advance(reader, turn)
-    second.load_state(json.loads(json.dumps(first.state())))
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     for turn in range(20, 40):
         for reader in range(9):
             assert first.advance(reader, turn) == second.advance(reader, turn)

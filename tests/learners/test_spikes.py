@@ -112,7 +112,7 @@ def test_a_step_that_is_not_finite_is_not_taken(monkeypatch, changes):
     skipped = 1 if changes.get("updates") == "joint" else 2
     assert learner.skipped_steps == skipped
     again = Learner(2, **{**SMALL, **changes})
-    again.load_state(learner.state())
+    again.load_state_dict(learner.state_dict())
     assert again.skipped_steps == skipped
     assert np.isfinite(learner.observe(x[112:], y[112:]).log_loss).all()
     assert learner.skipped_steps == skipped
@@ -120,7 +120,7 @@ def test_a_step_that_is_not_finite_is_not_taken(monkeypatch, changes):
 
 
 def parts(learner):
-    state = learner.state()["learner"]["trainer"]
+    state = learner.state_dict()["learner"]["trainer"]
     return state.get("back", state)
 
 
@@ -138,7 +138,7 @@ def test_baselines_take_no_step_that_is_not_finite(monkeypatch, spec):
         learner.observe(x[32:48], y[32:48])
     assert learner.skipped_steps > 0
     again = make_learner(spec, 2)
-    again.load_state(learner.state())
+    again.load_state_dict(learner.state_dict())
     assert again.skipped_steps == learner.skipped_steps
     assert np.isfinite(learner.observe(x[48:], y[48:]).log_loss).all()
 

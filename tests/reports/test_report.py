@@ -40,7 +40,7 @@ def same(a: Scores, b: Scores) -> bool:
 
 def checkpoint(directory: Path, writer: RecordWriter) -> None:
     """A checkpoint as a run writes it, as far as a report looks at it."""
-    state = {"records": writer.state(), "scores": {"classes": CLASSES}}
+    state = {"records": writer.state_dict(), "scores": {"classes": CLASSES}}
     write_checkpoint(directory / "checkpoints" / f"{writer.position:012d}.safetensors", state)
 
 

@@ -145,7 +145,7 @@ class TestResume:
         assert resumed.position == at
         resumed.go()
         assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-        assert same_state(resumed.learner.state(), whole.learner.state())
+        assert same_state(resumed.learner.state_dict(), whole.learner.state_dict())
 
     def test_a_damaged_checkpoint_is_passed_over(self, whole, tmp_path):
         run = new(tmp_path / "run")

@@ -199,20 +199,20 @@ class ACM(OnlineLearner):
     def _hints(self) -> list[Hint]:
         return [] if self.normaliser is None else self.normaliser.hints()
 
-    def _state(self) -> dict[str, Any]:
+    def _state_dict(self) -> dict[str, Any]:
         return {
-            "index": None if self.index is None else self.index.state(),
-            "normaliser": None if self.normaliser is None else self.normaliser.state(),
+            "index": None if self.index is None else self.index.state_dict(),
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
             "slots": self._slots[: self._count].copy(),
             "loss": self.loss.copy(),
             "features": None if self.index is None else self.index.width,
         }
 
-    def _load_state(self, state: dict[str, Any]) -> None:
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
         self.index = self.normaliser = None
         if state["index"] is not None:
-            self._begin(int(state["features"])).load_state(state["index"])
+            self._begin(int(state["features"])).load_state_dict(state["index"])
         if self.normaliser is not None:
-            self.normaliser.load_state(state["normaliser"])
+            self.normaliser.load_state_dict(state["normaliser"])
         self._slots, self._count = state["slots"].copy(), len(state["slots"])
         self.loss = state["loss"].copy()

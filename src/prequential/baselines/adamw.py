@@ -52,10 +52,10 @@ class AdamW:
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=True)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {name: dict(self._adamw.state[p]) for name, p in self._named.items() if p in self._adamw.state}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, saved in state.items():
             parameter = self._named[name]
             self._adamw.state[parameter] = {

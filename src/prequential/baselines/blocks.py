@@ -179,11 +179,11 @@ class BlockLearner(OnlineLearner):
             raise BadInput(f"example {self.position}: the image is {x.dtype}, but the first one was {expected}")
         return x
 
-    def _state(self) -> dict[str, Any]:
+    def _state_dict(self) -> dict[str, Any]:
         if self.inputs is None:
             return {"inputs": None}
         return {
-            "inputs": self.inputs.state(),
+            "inputs": self.inputs.state_dict(),
             "image_bytes": self.inputs.image_bytes,
             "done": self.done,
             "pending_x": np.concatenate(self._pending_x) if self._pending_x else None,
@@ -191,13 +191,13 @@ class BlockLearner(OnlineLearner):
             "parts": _copied(self._parts()),
         }
 
-    def _load_state(self, state: dict[str, Any]) -> None:
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
         self.inputs, self.done, self._pending_x, self._pending_slots = None, 0, [], []
         if state["inputs"] is None:
             return
         assert self.shape is not None
         dtype = np.dtype(np.uint8 if state["image_bytes"] else np.float32)
-        self._begin(self.shape, dtype).load_state(state["inputs"])
+        self._begin(self.shape, dtype).load_state_dict(state["inputs"])
         self.done = int(state["done"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
         self._pending_slots = [int(slot) for slot in state["pending_slots"]]

@@ -91,11 +91,11 @@ class Calibration:
     def macs_per_example(self) -> float:
         return 2.0 * self.samples * self.classes
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         numbers = np.array([self.log_alpha, self.gradient, self.block_squares, self.squares])
         return {"numbers": numbers, "position": self.position}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.log_alpha, self.gradient, self.block_squares, self.squares = map(float, state["numbers"])
         self.position = int(state["position"])
 

@@ -216,7 +216,7 @@ class ExperienceReplay(BlockLearner):
         return {
             "copies": [dict(network.named_parameters()) for network in self.copies],
             "velocity": self.velocity,
-            "buffer": self.buffer.state(),
+            "buffer": self.buffer.state_dict(),
             "rate": np.array([self.rate]),
             "steps": self.steps,
             "skipped": self.skipped,
@@ -228,7 +228,7 @@ class ExperienceReplay(BlockLearner):
         for network, saved in zip(self.copies, state["copies"], strict=True):
             network.load(saved)
         self.velocity = [[torch.as_tensor(v).clone().to(self.device) for v in copy] for copy in state["velocity"]]
-        self.buffer.load_state(state["buffer"])
+        self.buffer.load_state_dict(state["buffer"])
         self.rate, self.steps = float(state["rate"][0]), int(state["steps"])
         self.skipped = int(state.get("skipped", 0))  # an earlier version counted none
         self.right, self.fit = state["right"].copy(), state["fit"].copy()

@@ -71,11 +71,11 @@ class FIFOBuffer:
         if len(slots):
             self.push(x, slots)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         x, slots = self.contents()
         return {"size": self.size, "x": x, "slots": slots}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.__init__(int(state["size"]))  # type: ignore[misc]
         if len(state["slots"]):
             self.push(state["x"], state["slots"])

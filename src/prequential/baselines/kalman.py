@@ -144,12 +144,12 @@ class Kalman(OnlineLearner):
         kalman = self.filter
         assert kalman is not None
         # the filter refuses a block before it changes anything; only where others went before is there something to undo
-        before = self._state() if len(x) > kalman.block - kalman.pending else None
+        before = self._state_dict() if len(x) > kalman.block - kalman.pending else None
         try:
             return self._in_blocks(kalman, x, slots)
         except BadSetting:
             if before is not None:
-                self._load_state(before)
+                self._load_state_dict(before)
             raise
 
     def _in_blocks(self, kalman: KalmanFilter, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
@@ -170,21 +170,21 @@ class Kalman(OnlineLearner):
     def _hints(self) -> list[Hint]:
         return [] if self.normaliser is None else self.normaliser.hints()
 
-    def _state(self) -> dict[str, Any]:
+    def _state_dict(self) -> dict[str, Any]:
         return {
-            "filter": None if self.filter is None else self.filter.state(),
-            "normaliser": None if self.normaliser is None else self.normaliser.state(),
-            "calibration": self.calibration.state(),
+            "filter": None if self.filter is None else self.filter.state_dict(),
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "calibration": self.calibration.state_dict(),
         }
 
-    def _load_state(self, state: dict[str, Any]) -> None:
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
         self.filter = self.normaliser = None
         if state["filter"] is not None:
             kalman = self._begin(len(state["filter"]["mean"]) - 1)
-            kalman.load_state(state["filter"])
+            kalman.load_state_dict(state["filter"])
         if self.normaliser is not None:
-            self.normaliser.load_state(state["normaliser"])
-        self.calibration.load_state(state["calibration"])
+            self.normaliser.load_state_dict(state["normaliser"])
+        self.calibration.load_state_dict(state["calibration"])
 
 
 def check_kalman(

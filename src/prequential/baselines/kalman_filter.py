@@ -121,12 +121,12 @@ class KalmanFilter:
             self._close()
         return mean, variance
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         names = ("mean", "covariance", "phi", "rotated", "white", "factor")
         delta = torch.tensor([self.delta], dtype=torch.float64)
         return {"delta": delta, **{name: getattr(self, name).clone() for name in names}}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.delta = float(state["delta"][0])
         for name in ("mean", "covariance", "phi", "rotated", "white", "factor"):
             setattr(self, name, torch.as_tensor(state[name]).clone())

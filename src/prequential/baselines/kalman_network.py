@@ -147,11 +147,11 @@ class KalmanNetwork(Replaying):
         return self._phi(x).detach().cpu().to(self.filter.mean.dtype)
 
     def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        before = self._state()  # costs little beside the steps of a chunk
+        before = self._state_dict()  # costs little beside the steps of a chunk
         try:
             return super()._observe(x, slots)
         except BadSetting:  # the filter refused a chunk, perhaps after others had been learnt
-            self._load_state(before)
+            self._load_state_dict(before)
             raise
 
     def _log_p(self, x: Tensor) -> Tensor:
@@ -183,21 +183,21 @@ class KalmanNetwork(Replaying):
     def _parts(self) -> dict[str, Any]:
         return {
             "network": dict(self.network.named_parameters()),
-            "filter": self.filter.state(),
+            "filter": self.filter.state_dict(),
             "readout": self.readout,
-            "calibration": self.calibration.state(),
-            "optimiser": self.optimiser.state(),
-            "readers": self.readers.state(),
+            "calibration": self.calibration.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "readers": self.readers.state_dict(),
             "steps": self.steps,
             "skipped": self._skipped(),
         }
 
     def _load_parts(self, state: dict[str, Any]) -> None:
         self.network.load(state["network"])
-        self.filter.load_state(state["filter"])
+        self.filter.load_state_dict(state["filter"])
         self.readout = torch.as_tensor(state["readout"]).clone()
-        self.calibration.load_state(state["calibration"])
-        self.optimiser.load_state(state["optimiser"])
-        self.readers.load_state(state["readers"])
+        self.calibration.load_state_dict(state["calibration"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.readers.load_state_dict(state["readers"])
         self.steps = int(state["steps"])
         self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none

@@ -78,8 +78,8 @@ class LastLabel(OnlineLearner):
         self._learn(x, slots)
         return self._log_proba(last, repeats, steps)
 
-    def _state(self) -> dict[str, Any]:
+    def _state_dict(self) -> dict[str, Any]:
         return {"last": self.last, "repeats": self.repeats, "steps": self.steps}
 
-    def _load_state(self, state: dict[str, Any]) -> None:
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
         self.last, self.repeats, self.steps = int(state["last"]), int(state["repeats"]), int(state["steps"])

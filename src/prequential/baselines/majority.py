@@ -101,8 +101,8 @@ class Majority(OnlineLearner):
             self._learn(x[i : i + 1], slots[i : i + 1])
         return self._log_proba(before)
 
-    def _state(self) -> dict[str, Any]:
+    def _state_dict(self) -> dict[str, Any]:
         return {"recent": self.recent.copy(), "next": self.next, "counts": self.counts.copy()}
 
-    def _load_state(self, state: dict[str, Any]) -> None:
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
         self.recent, self.next, self.counts = state["recent"].copy(), int(state["next"]), state["counts"].copy()

@@ -112,11 +112,11 @@ class NeighbourIndex:
             waiting = waiting[self.block :]
         self.waiting = waiting
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         faiss = load_faiss()
         return {"graphs": [faiss.serialize_index(index) for index in self._shards], "waiting": self.waiting.copy()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         faiss = load_faiss()
         self._shards = [faiss.deserialize_index(graph) for graph in state["graphs"]]
         self.waiting = state["waiting"].copy()

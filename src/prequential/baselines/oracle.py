@@ -68,7 +68,7 @@ class Oracle:
             window: float(hits) / max(self.position, 1) for window, hits in zip(self.windows, self.hits, strict=True)
         }
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything to go on from here."""
         return {
             "windows": self.windows,
@@ -78,8 +78,8 @@ class Oracle:
             "seen": list(self._last.values()),
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state()` was taken."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from where `state_dict()` was taken."""
         self.windows, self.position = [int(window) for window in state["windows"]], int(state["position"])
         self.hits = state["hits"].copy()
         self._last = {decode(code): int(t) for code, t in zip(state["labels"], state["seen"], strict=True)}

@@ -63,8 +63,8 @@ class OracleRow(OnlineLearner):
     def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
         self.counts.observe(slots)
 
-    def _state(self) -> dict[str, Any]:
-        return self.counts.state()
+    def _state_dict(self) -> dict[str, Any]:
+        return self.counts.state_dict()
 
-    def _load_state(self, state: dict[str, Any]) -> None:
-        self.counts.load_state(state)
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts.load_state_dict(state)

@@ -162,10 +162,10 @@ class Rebuilt(Remembering):
             "seed": self.seed,
         }
 
-    def _state(self) -> dict[str, Any]:
+    def _state_dict(self) -> dict[str, Any]:
         return {}  # how far it has come is in the memory's state; the rest follows from the past
 
-    def _load_state(self, state: dict[str, Any]) -> None:
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
         self._begin()
         self._behind = self.position
 

@@ -42,16 +42,16 @@ class Remembering(OnlineLearner):
             self.memory.load(path, saved.get("journal"))
 
     def _whole_state(self) -> dict[str, Any]:
-        return {**super()._whole_state(), "memory": self.memory.state()}
+        return {**super()._whole_state(), "memory": self.memory.state_dict()}
 
     def _check_state(self, state: dict[str, Any]) -> None:
         super()._check_state(state)
         self.memory.check_state(state["memory"])
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         with self._guard.changing():
-            super().load_state(state)
-            self.memory.load_state(state["memory"])
+            super().load_state_dict(state)
+            self.memory.load_state_dict(state["memory"])
 
     def _take_copy(self, other: Self) -> None:
         self.memory = other.memory.copy()

@@ -151,9 +151,9 @@ class ReplayStreams(Replaying):
             "network": dict(self.network.named_parameters()),
             "averaged": dict(self.averaged.named_parameters()),
             "beta": self.beta,
-            "optimiser": self.optimiser.state(),
-            "calibrator": self.calibrator.state(),
-            "readers": self.readers.state(),
+            "optimiser": self.optimiser.state_dict(),
+            "calibrator": self.calibrator.state_dict(),
+            "readers": self.readers.state_dict(),
             "steps": self.steps,
             "skipped": self._skipped(),
         }
@@ -163,8 +163,8 @@ class ReplayStreams(Replaying):
         self.averaged.load(state["averaged"])
         with torch.no_grad():
             self.beta.copy_(torch.as_tensor(state["beta"]))
-        self.optimiser.load_state(state["optimiser"])
-        self.calibrator.load_state(state["calibrator"])
-        self.readers.load_state(state["readers"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.calibrator.load_state_dict(state["calibrator"])
+        self.readers.load_state_dict(state["readers"])
         self.steps = int(state["steps"])
         self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none

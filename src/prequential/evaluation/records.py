@@ -148,15 +148,15 @@ class RecordWriter:
         self._checksums.remove()
         self.position, self._texts, self._owns, self.lost = 0, {}, True, []
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """The rows that are not in a full part yet, as arrays and JSON values."""
         waiting = self._rows[: self.position - part_bounds(self.position)[0]]
         columns = {name: waiting[name].copy() for name in ROW.names or ()}
         vouched = {"digest": self._checksums.digest, "lost": list(self.lost)}
         return {"position": self.position, "texts": list(self._texts), "rows": columns, **vouched}
 
-    def load_state(self, state: dict[str, Any], *, set_aside: bool = False) -> list[str]:
-        """Goes on from exactly where `state()` was taken; the folder then holds the examples before that, and no later one.
+    def load_state_dict(self, state: dict[str, Any], *, set_aside: bool = False) -> list[str]:
+        """Goes on from exactly where `state_dict()` was taken; the folder then holds the examples before that, and no later one.
 
         Every full part is verified first. One that is missing or damaged is named and nothing is changed, unless it shall
         be set aside: then it is moved to `_damaged`, and the sentences on what is lost are returned.

@@ -93,10 +93,10 @@ class Folded:
         self.group *= 2
         self.used = (self.used + 1) // 2
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"group": self.group, "sums": self._sums[:, : self.used].copy()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.group, self.used = int(state["group"]), state["sums"].shape[1]
         self._sums[:, : self.used] = state["sums"]
         self._sums[:, self.used :] = 0
@@ -323,7 +323,7 @@ class Scores:
 
     # Saving.
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """The sums, as arrays and JSON values."""
         return {
             "classes": self.classes,
@@ -331,22 +331,22 @@ class Scores:
             "count": self.count,
             "correct": self._correct,
             "total_nats": np.array(self.total_nats),  # an array, because JSON knows no infinity
-            "curve": self._curve.state(),
-            "by_task": None if self._tasks is None else self._tasks.state(),
+            "curve": self._curve.state_dict(),
+            "by_task": None if self._tasks is None else self._tasks.state_dict(),
             "by_confidence": self._sure.copy(),
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes on from exactly where `state()` was taken."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from exactly where `state_dict()` was taken."""
         tasks = None if self.task_starts is None else len(self.task_starts)
         for name, found, expected in (("classes", state["classes"], self.classes), ("tasks", state["tasks"], tasks)):
             if found != expected:
                 raise BadCheckpoint(f"the saved scores have {name} = {found}, expected {expected}")
         self.count, self._correct = int(state["count"]), int(state["correct"])
         self.total_nats = float(state["total_nats"])
-        self._curve.load_state(state["curve"])
+        self._curve.load_state_dict(state["curve"])
         if self._tasks is not None:
-            self._tasks.load_state(state["by_task"])
+            self._tasks.load_state_dict(state["by_task"])
         self._sure[:] = state["by_confidence"]
 
     @classmethod

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
+from prequential.deprecation import warn_renamed
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.labels import Labels
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
@@ -27,11 +28,16 @@ Made = TypeVar("Made")
 
 
 class Probabilities(dict[Hashable, float]):
-    """The probability of each label met so far; asking for a label never met gives its share of the rest."""
+    """The probability of each label seen so far; a label never seen gets an equal part of the remaining mass.
+
+    >>> p = Probabilities([("cat", 0.5), ("dog", 0.3)], unseen=0.1)
+    >>> p["cat"], p["bird"]
+    (0.5, 0.1)
+    """
 
     def __init__(self, known: Iterable[tuple[Hashable, float]], unseen: float) -> None:
         super().__init__(known)
-        self.unseen = unseen  # the probability of any one label that was never met
+        self.unseen = unseen  # the probability of any one label that was never seen
 
     def __missing__(self, label: Hashable) -> float:
         return self.unseen
@@ -51,7 +57,7 @@ class OnlineLearner(ABC):
     """Predicts a label from x and the past, is told the label, learns.
 
     A subclass writes `_predict` and `_learn` (and `_observe` where a chunk can be done faster than one by one),
-    `config`, `_state` and `_load_state`. It sees labels only as the numbers of their output units, and must give
+    `config`, `_state_dict` and `_load_state_dict`. It sees labels only as the numbers of their output units, and must give
     every one of the `capacity` units a probability, those not yet given to any label included.
 
     All of it may be called from several threads: calls that change the learner are done one after the other, and each
@@ -80,33 +86,52 @@ class OnlineLearner(ABC):
         self._changing = False  # inside a call: whether the learner itself has begun to change
         self._known_before = 0  # inside a call: how many labels had been met
 
-    # What a user calls.
+    # What a user calls. A name that ends in _one takes one example, one that ends in _many takes several. `predict`,
+    # `predict_proba` and `learn` are short for the _one forms; `observe` is predict_many and learn_many in turns.
 
-    def predict_proba(self, x: Any) -> Probabilities:
-        """The probability of each label for one example. Changes nothing."""
-        with self._guard.reading():
-            log_p = self.predict_log_proba(self._one(x))[0]
-            known = len(self.labels)
-            free = self.labels.capacity - known
-            p = np.exp(log_p)
-            return Probabilities(
-                zip(self.labels.known, p[:known].tolist(), strict=True), float(p[known:].sum()) / free if free else 0.0
-            )
-
-    def predict(self, x: Any) -> Hashable | None:
-        """The most probable label met so far; None before there is one. Changes nothing."""
-        p = self.predict_proba(x)
+    def predict_one(self, x: Any) -> Hashable | None:
+        """The most probable label seen so far; None before there is one. Changes nothing."""
+        p = self.predict_proba_one(x)
         return max(p, key=p.__getitem__) if p else None
 
-    def predict_log_proba(self, xs: Any) -> np.ndarray:
+    def predict_proba_one(self, x: Any) -> Probabilities:
+        """The probability of each label for one example. Changes nothing."""
+        with self._guard.reading():
+            p = np.exp(self.predict_log_proba_many(self._one(x))[0])
+            known = len(self.labels)
+            unseen = float(p[known:].sum()) / (len(p) - known) if known < len(p) else 0.0
+            return Probabilities(zip(self.labels.known, p[:known].tolist(), strict=True), unseen)
+
+    def predict_log_proba_one(self, x: Any) -> Probabilities:
+        """The log-probability of each label for one example, in nats. Changes nothing."""
+        with self._guard.reading():
+            log_p = self.predict_log_proba_many(self._one(x))[0]
+            known = len(self.labels)
+            free = len(log_p) - known
+            unseen = float(np.logaddexp.reduce(log_p[known:])) - math.log(free) if free else -math.inf
+            return Probabilities(zip(self.labels.known, log_p[:known].tolist(), strict=True), unseen)
+
+    def predict_many(self, xs: Any) -> list[Hashable | None]:
+        """The most probable label seen so far for each of n examples. Changes nothing."""
+        with self._guard.reading():
+            log_p, known = self.predict_log_proba_many(xs), self.labels.known
+            return [known[k] for k in log_p[:, : len(known)].argmax(1)] if known else [None] * len(log_p)
+
+    def predict_proba_many(self, xs: Any) -> np.ndarray:
+        """Probabilities (n, capacity) of n examples, each predicted on its own; columns as in `predict_log_proba_many`."""
+        log_p = self.predict_log_proba_many(xs)
+        p: np.ndarray = np.exp(log_p)
+        return p
+
+    def predict_log_proba_many(self, xs: Any) -> np.ndarray:
         """Log-probabilities (n, capacity) of n examples, each predicted on its own. Changes nothing.
 
-        Column k belongs to `labels.known[k]`; the columns after those belong to labels not met yet.
+        Column k belongs to `labels.known[k]`; the columns after those belong to labels not seen yet.
         """
         with self._guard.reading():
             return self._predict(self._checked(xs))
 
-    def learn(self, x: Any, y: Hashable) -> None:
+    def learn_one(self, x: Any, y: Hashable) -> None:
         """Learns from one example."""
         self.learn_many(self._one(x), [y])
 
@@ -115,8 +140,35 @@ class OnlineLearner(ABC):
         self._take_in(xs, ys, self._learn)
 
     def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
-        """Predicts, is charged for and learns from each example in turn, as `predict` and `learn` one by one would."""
+        """Predicts, scores and learns each of several examples in turn, as `predict` and `learn` one by one would."""
         return self._take_in(xs, ys, self._charged)
+
+    def predict(self, x: Any) -> Hashable | None:
+        """Short for `predict_one`."""
+        return self.predict_one(x)
+
+    def predict_proba(self, x: Any) -> Probabilities:
+        """Short for `predict_proba_one`."""
+        return self.predict_proba_one(x)
+
+    def learn(self, x: Any, y: Hashable) -> None:
+        """Short for `learn_one`."""
+        self.learn_one(x, y)
+
+    def predict_log_proba(self, xs: Any) -> np.ndarray:
+        """Deprecated: `predict_log_proba_many`."""
+        warn_renamed("predict_log_proba", "predict_log_proba_many")
+        return self.predict_log_proba_many(xs)
+
+    def state(self) -> dict[str, Any]:
+        """Deprecated: `state_dict`."""
+        warn_renamed("state", "state_dict")
+        return self.state_dict()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Deprecated: `load_state_dict`."""
+        warn_renamed("load_state", "load_state_dict")
+        self.load_state_dict(state)
 
     def _charged(self, x: np.ndarray, slots: np.ndarray) -> Charges:
         known_before = self._known_before
@@ -157,24 +209,29 @@ class OnlineLearner(ABC):
 
     # Saving.
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything that what comes next depends on: nested dicts of arrays, tensors and JSON values."""
         with self._alone():
             return self._whole_state()
 
     def _whole_state(self) -> dict[str, Any]:
         shape = None if self.shape is None else list(self.shape)
-        return {"labels": self.labels.state(), "position": self.position, "shape": shape, "learner": self._state()}
+        return {
+            "labels": self.labels.state_dict(),
+            "position": self.position,
+            "shape": shape,
+            "learner": self._state_dict(),
+        }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes on from exactly where `state()` was taken."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from exactly where `state_dict()` was taken."""
         with self._guard.changing(), self._guard.inside(whole=False):
             self._check_state(state)
             try:
-                self.labels.load_state(state["labels"])
+                self.labels.load_state_dict(state["labels"])
                 self.position = int(state["position"])
                 self.shape = None if state["shape"] is None else tuple(state["shape"])
-                self._load_state(state["learner"])
+                self._load_state_dict(state["learner"])
             except BaseException as error:
                 self._give_up(error)
                 raise
@@ -221,7 +278,7 @@ class OnlineLearner(ABC):
         with loading(Path(path)):
             learner = cls(**stored_arguments(cls, saved.get("config"), path), **more)
             learner._load_beside(Path(path), saved)
-            learner.load_state(saved["state"])
+            learner.load_state_dict(saved["state"])
         return learner
 
     def _load_beside(self, path: Path, saved: dict[str, Any]) -> None:
@@ -240,7 +297,7 @@ class OnlineLearner(ABC):
 
     def _take_copy(self, other: Self) -> None:
         """Becomes what another learner made alike is."""
-        self.load_state(other._whole_state())
+        self.load_state_dict(other._whole_state())
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         name = type(self).__name__
@@ -275,10 +332,10 @@ class OnlineLearner(ABC):
         return np.concatenate(rows)
 
     @abstractmethod
-    def _state(self) -> dict[str, Any]: ...
+    def _state_dict(self) -> dict[str, Any]: ...
 
     @abstractmethod
-    def _load_state(self, state: dict[str, Any]) -> None: ...
+    def _load_state_dict(self, state: dict[str, Any]) -> None: ...
 
     # Checking, before anything changes.
 
@@ -360,7 +417,7 @@ class OnlineLearner(ABC):
     def _before(self, count: int) -> dict[str, Any]:
         """What it takes to undo a call that learns so many examples."""
         several = count > self.stride  # over so many, what the state costs does not show
-        state = self._state() if self.small_state or several or self.position == 0 else None
+        state = self._state_dict() if self.small_state or several or self.position == 0 else None
         return {"known": len(self.labels), "shape": self.shape, "state": state}
 
     def _revert(self, before: dict[str, Any], error: BaseException) -> None:
@@ -372,7 +429,7 @@ class OnlineLearner(ABC):
         try:
             if before["state"] is not None:
                 if self._changing or self.position == 0:
-                    self._load_state(before["state"])
+                    self._load_state_dict(before["state"])
             elif self._changing:
                 self._recover(error)
         except BaseException as second:

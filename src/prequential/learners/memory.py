@@ -177,7 +177,7 @@ class Memory:
             copied._journal = Journal(copied._scratch.path, write=True, scratch=True)
         return copied
 
-    def state(self) -> dict[str, int | bool]:
+    def state_dict(self) -> dict[str, int | bool]:
         return {"length": self.length, "journal": self._journal is not None}
 
     def check_state(self, state: dict[str, int | bool]) -> None:
@@ -188,7 +188,7 @@ class Memory:
                 f"the journal {self._journal.directory} holds {len(self._journal)} examples, expected at least {length}"
             )
 
-    def load_state(self, state: dict[str, int | bool]) -> None:
+    def load_state_dict(self, state: dict[str, int | bool]) -> None:
         self.length = int(state["length"])
         if state["journal"] and self._journal is not None and not self.relearning:
             self._journal.truncate(self.length)

@@ -136,10 +136,10 @@ class Normaliser:
         """Values far outside a feature's range that recur, at most one for each feature."""
         return self.guard.hints()
 
-    def state(self) -> dict[str, Any]:
-        return {"count": self.count, "mean": self.mean, "square": self.square, "guard": self.guard.state()}
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count, "mean": self.mean, "square": self.square, "guard": self.guard.state_dict()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.count, self.mean, self.square = (np.array(state[name]) for name in ("count", "mean", "square"))
         if state.get("guard") is not None:
             self._guard_by(Guard.of_state(state["guard"], self.width))

@@ -221,7 +221,7 @@ class Guard:
         whole["run"][at], whole["former"][:, at] = 0, 0
         return self._changed(**whole)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @staticmethod

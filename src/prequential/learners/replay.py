@@ -58,12 +58,12 @@ class ReplayReaders:
             self.chunk[reader] = 1
         return begin
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         # the generator's numbers have 128 bits, more than a JSON reader must keep: they go as text
         raw = [random.state for random in self._random]
         return {"chunk": list(self.chunk), "random": [{k: str(v) for k, v in s["state"].items()} for s in raw]}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.chunk = [int(chunk) for chunk in state["chunk"]]
         for random, saved in zip(self._random, state["random"], strict=True):
             whole: dict[str, Any] = dict(random.state)

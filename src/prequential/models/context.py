@@ -64,12 +64,12 @@ class Context:
         self.tokens.clear()
         self.examples.clear()
 
-    def state(self) -> dict[str, Any]:
-        return {"tokens": self.tokens.state(), "examples": self.examples.state()}
+    def state_dict(self) -> dict[str, Any]:
+        return {"tokens": self.tokens.state_dict(), "examples": self.examples.state_dict()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.tokens.load_state(state["tokens"])
-        self.examples.load_state(state["examples"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.tokens.load_state_dict(state["tokens"])
+        self.examples.load_state_dict(state["examples"])
 
 
 def stacked(contexts: list[Context]) -> Seen:

@@ -58,11 +58,11 @@ class KVCache:
     def clear(self) -> None:
         self._end = self.filled = self.fresh = 0
 
-    def state(self) -> dict[str, Tensor | int]:
+    def state_dict(self) -> dict[str, Tensor | int]:
         k, v = self._view(self._end - self.fresh - self.filled, self._end)
         return {"k": k.clone(), "v": v.clone(), "fresh": self.fresh}
 
-    def load_state(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
         k, v = torch.as_tensor(state["k"]), torch.as_tensor(state["v"])
         self.clear()
         self.append((k, v))

@@ -69,8 +69,8 @@ class Sums:
         """The same sums, to be gone on with apart from these."""
         other = Sums(tasks=self.scores.task_starts is not None)
         other.scores.classes, other.scores.task_starts = self.scores.classes, self.scores.task_starts
-        other.scores.load_state(self.scores.state())
-        other.fine.load_state(self.fine.state())
+        other.scores.load_state_dict(self.scores.state_dict())
+        other.fine.load_state_dict(self.fine.state_dict())
         other.early, other._task = list(self.early), self._task
         return other
 

@@ -38,7 +38,7 @@ def _from_checkpoint(directory: Path, classes: int, task_starts: np.ndarray | No
             state = read_checkpoint(path, ["scores"])["scores"]
             with loading(path):
                 scores = Scores(classes, task_starts)
-                scores.load_state(state if task_starts is not None else {**state, "tasks": None, "by_task": None})
+                scores.load_state_dict(state if task_starts is not None else {**state, "tasks": None, "by_task": None})
                 return scores
         except (BadCheckpoint, KeyError):
             continue

@@ -210,10 +210,10 @@ class Run:
                     f"{name} is {now} now and was {state['numerics'].get(name)} before: results will agree, but not to the last bit"
                 )
         self.learner.replay_from(self.stream)
-        self.learner.load_state(state["learner"])
-        self.scores.load_state(state["scores"])
+        self.learner.load_state_dict(state["learner"])
+        self.scores.load_state_dict(state["scores"])
         if self.ranks.first:
-            self.warnings += self.records.load_state(state["records"], set_aside=set_aside)
+            self.warnings += self.records.load_state_dict(state["records"], set_aside=set_aside)
         self.position = position
         self.seconds = float(state["seconds"])
 
@@ -257,7 +257,7 @@ class Run:
 
     def checkpoint(self) -> None:
         """Saves everything that what comes next depends on."""
-        learner = self.learner.state()  # all processes have a part in it
+        learner = self.learner.state_dict()  # all processes have a part in it
         if not self.ranks.first:
             return
         self._checkpoints.write(
@@ -271,8 +271,8 @@ class Run:
                 "position": self.position,
                 "seconds": self.seconds,
                 "learner": learner,
-                "scores": self.scores.state(),
-                "records": self.records.state(),
+                "scores": self.scores.state_dict(),
+                "records": self.records.state_dict(),
             },
         )
 

@@ -46,11 +46,11 @@ def check_predict_is_pure(make: Make) -> None:
     """Predicting must not change the learner, before the first example, inside a chunk or after it."""
     learner, (x, y) = make(3), _examples(37)
     for t in range(len(y)):
-        before = learner.state()
+        before = learner.state_dict()
         first = learner.predict_proba(x[t])
-        learner.predict_log_proba(x)
+        learner.predict_log_proba_many(x)
         again = learner.predict_proba(x[t])
-        assert same_state(before, learner.state()), f"predicting example {t} changed the learner"
+        assert same_state(before, learner.state_dict()), f"predicting example {t} changed the learner"
         assert first == again, f"predicting example {t} twice gave {first} and {again}"
         learner.learn(x[t], y[t])
 
@@ -130,11 +130,11 @@ def check_state_is_a_snapshot(make: Make) -> None:
     learner, (x, y) = make(3), _examples(80)
     learner.replay_from(_Guarded(x, y, 80))
     learner.observe(x[:40], y[:40])
-    taken = learner.state()
+    taken = learner.state_dict()
     then = copy.deepcopy(taken)  # what it was, whatever the learner still holds of it
     learner.observe(x[40:], y[40:])
     assert same_state(taken, then), "a state changed while the learner learnt on"
-    assert not same_state(taken, learner.state()), "learning changed nothing"
+    assert not same_state(taken, learner.state_dict()), "learning changed nothing"
 
 
 def check_same_again(make: Make) -> None:
@@ -143,7 +143,7 @@ def check_same_again(make: Make) -> None:
     first, second = make(3), make(3)
     a, b = first.observe(x, y), second.observe(x, y)
     assert np.array_equal(a.log_loss, b.log_loss), "the same examples gave other losses"
-    assert same_state(first.state(), second.state()), "the same examples gave another state"
+    assert same_state(first.state_dict(), second.state_dict()), "the same examples gave another state"
 
 
 def check_learners_share_nothing(make: Make) -> None:
@@ -174,7 +174,7 @@ def check_inputs_are_copied(make: Make) -> None:
         buffer[:] = x[t]
         given.learn(buffer[0], y[t])
         buffer[:] = 1e6
-    assert same_state(kept.state(), given.state()), "the learner kept hold of an array it was given"
+    assert same_state(kept.state_dict(), given.state_dict()), "the learner kept hold of an array it was given"
 
 
 def check_save_load(make: Make) -> None:
@@ -187,10 +187,10 @@ def check_save_load(make: Make) -> None:
         with tempfile.TemporaryDirectory() as folder:
             learner.save(Path(folder) / "learner")
             loaded = type(learner).load(Path(folder) / "learner")
-        assert same_state(learner.state(), loaded.state()), f"what was loaded at example {cut} differs"
+        assert same_state(learner.state_dict(), loaded.state_dict()), f"what was loaded at example {cut} differs"
         a, b = learner.observe(x[cut:], y[cut:]), loaded.observe(x[cut:], y[cut:])
         assert np.array_equal(a.log_loss, b.log_loss), f"loaded at example {cut}, it goes on otherwise"
-        assert same_state(learner.state(), loaded.state()), f"loaded at example {cut}, it ends otherwise"
+        assert same_state(learner.state_dict(), loaded.state_dict()), f"loaded at example {cut}, it ends otherwise"
 
 
 def check_new_classes(make: Make) -> None:
@@ -216,7 +216,7 @@ def check_bad_input(make: Make) -> None:
     x, y = _examples(45)
     learner = make(3)
     learner.observe(x, y)
-    before = learner.state()
+    before = learner.state_dict()
     broken = x[:3].copy()
     broken[1, 2] = np.nan
     cases: list[tuple[Any, list[Any], str]] = [
@@ -240,7 +240,7 @@ def check_bad_input(make: Make) -> None:
                 assert "\n" not in str(error), f"{str(error)!r} is more than one sentence"
             else:
                 raise AssertionError(f"no error was raised where {words!r} was expected")
-    assert same_state(before, learner.state()), "bad input changed the learner"
+    assert same_state(before, learner.state_dict()), "bad input changed the learner"
 
 
 def check_gate(make: Make) -> None:
@@ -253,16 +253,16 @@ def check_gate(make: Make) -> None:
     later.observe(x, y)
     x_two = x[:2]
     for learner in (fresh, later):
-        before = learner.state()
+        before = learner.state_dict()
         for what, xs, ys in _hostile(x_two):
             for call in (learner.observe, learner.learn_many):
                 _refused(lambda call=call, xs=xs, ys=ys: call(xs, ys), what)  # type: ignore[misc]
             if xs is not x_two:
-                _refused(lambda learner=learner, xs=xs: learner.predict_log_proba(xs), what)  # type: ignore[misc]
+                _refused(lambda learner=learner, xs=xs: learner.predict_log_proba_many(xs), what)  # type: ignore[misc]
         for what, one in (("a word", "no"), ("nothing", None), ("a number", 1.0), ("a dict", {"a": 1.0})):
             _refused(lambda learner=learner, one=one: learner.learn(one, 0), what)  # type: ignore[misc]
             _refused(lambda learner=learner, one=one: learner.predict_proba(one), what)  # type: ignore[misc]
-        assert same_state(before, learner.state()), "what was refused changed the learner"
+        assert same_state(before, learner.state_dict()), "what was refused changed the learner"
     fresh.learn_many(x[:2, :3], [0, 1])
     assert fresh.shape == (3,), f"after what was refused, the first example has shape {fresh.shape}"
 
@@ -286,12 +286,12 @@ def check_conversions(make: Make) -> None:
     for what, xs in ways.items():
         learner = make(3)
         learner.learn_many(xs, labels[0])
-        assert same_state(expected.state(), learner.state()), f"{what} gave another state"
+        assert same_state(expected.state_dict(), learner.state_dict()), f"{what} gave another state"
     rounded = torch.tensor(x).bfloat16()
     first, second = make(3), make(3)
     first.learn_many(rounded, labels[1])
     second.learn_many(rounded.float().numpy(), y)
-    assert same_state(first.state(), second.state()), "a bfloat16 tensor gave another state"
+    assert same_state(first.state_dict(), second.state_dict()), "a bfloat16 tensor gave another state"
 
 
 def _refused(call: Callable[[], Any], what: str) -> None:
@@ -386,8 +386,10 @@ def check_broken_values(make: Make, *, most: float = 20.0) -> None:
         assert losses[-100:].mean() < most, f"after a feature of 1e30 an example costs {losses[-100:].mean()} nats"
         p = learner.predict_proba(x[0])
         assert abs(sum(p.values()) - 1) < 1e-4, f"after a feature of 1e30 the probabilities are {p}"
-        assert np.isfinite(learner.predict_log_proba(broken[row : row + 1])).all(), "a feature of 1e30 is not predicted"
-        where = _not_a_number(learner.state(), "")
+        assert np.isfinite(learner.predict_log_proba_many(broken[row : row + 1])).all(), (
+            "a feature of 1e30 is not predicted"
+        )
+        where = _not_a_number(learner.state_dict(), "")
         assert where is None, f"after a feature of 1e30 the state holds NaN in {where}"
 
 
@@ -408,7 +410,7 @@ def check_all_or_nothing(make: Make) -> None:
     learner, other = make(3), make(3)
     bad: list[Hashable] = [*y[:25], object(), *y[26:]]
     for start in (0, 20):
-        before = learner.state()
+        before = learner.state_dict()
         for call in (learner.learn_many, learner.observe):
             try:
                 call(x[start:], bad[start:])
@@ -416,10 +418,10 @@ def check_all_or_nothing(make: Make) -> None:
                 assert f"example {25}:" in str(error), f"{str(error)!r} does not name example 25"
             else:
                 raise AssertionError("a label that cannot be kept was taken")
-        assert same_state(before, learner.state()), f"a refused label changed the learner at example {start}"
+        assert same_state(before, learner.state_dict()), f"a refused label changed the learner at example {start}"
         for one in (learner, other):
             one.learn_many(x[start : start + 20], y[start : start + 20])
-    assert same_state(other.state(), learner.state()), "after refused labels it goes on otherwise"
+    assert same_state(other.state_dict(), learner.state_dict()), "after refused labels it goes on otherwise"
 
 
 def check_copies(make: Make) -> None:
@@ -430,13 +432,13 @@ def check_copies(make: Make) -> None:
         if cut:
             learner.observe(x[:cut], y[:cut])
         copied = copy.deepcopy(learner)
-        assert same_state(learner.state(), copied.state()), f"a copy at example {cut} differs"
+        assert same_state(learner.state_dict(), copied.state_dict()), f"a copy at example {cut} differs"
         copied.observe(-x[cut:], y[cut:])
         again = copy.deepcopy(learner)
         del copied
         a, b = again.observe(x[cut:], y[cut:]), learner.observe(x[cut:], y[cut:])
         assert np.array_equal(a.log_loss, b.log_loss), f"a copy at example {cut} goes on otherwise"
-        assert same_state(learner.state(), again.state()), f"a copy at example {cut} ends otherwise"
+        assert same_state(learner.state_dict(), again.state_dict()), f"a copy at example {cut} ends otherwise"
         try:
             pickle.dumps(learner)
         except BadInput as error:
@@ -450,10 +452,10 @@ def check_threads(make: Make) -> None:
     x, y = _examples(70)
     alone = make(3)
     alone.learn_many(x[:30], y[:30])
-    moments = [alone.predict_log_proba(x[:1]).tobytes()]
+    moments = [alone.predict_log_proba_many(x[:1]).tobytes()]
     for t in range(30, 70):
         alone.learn(x[t], y[t])
-        moments.append(alone.predict_log_proba(x[:1]).tobytes())
+        moments.append(alone.predict_log_proba_many(x[:1]).tobytes())
     learner, known = make(3), set(moments)
     learner.learn_many(x[:30], y[:30])
     over, found = threading.Event(), []
@@ -461,7 +463,7 @@ def check_threads(make: Make) -> None:
     def predict() -> None:
         while not over.is_set():
             try:
-                if learner.predict_log_proba(x[:1]).tobytes() not in known:
+                if learner.predict_log_proba_many(x[:1]).tobytes() not in known:
                     found.append("a prediction that belongs to no moment")
                 learner.predict(x[0])
             except Exception as error:
@@ -478,7 +480,7 @@ def check_threads(make: Make) -> None:
         for thread in threads:
             thread.join()
     assert not found, f"{len(found)} predictions beside learning went wrong: {found[0]}"
-    assert same_state(alone.state(), learner.state()), "predictions beside learning changed what was learnt"
+    assert same_state(alone.state_dict(), learner.state_dict()), "predictions beside learning changed what was learnt"
 
 
 def check_evaluate(make: Make) -> None:
@@ -509,7 +511,7 @@ def check_memory(make: Make) -> None:
 
 def _held(learner: OnlineLearner) -> tuple[int, int]:
     """Bytes in a learner's state, and in all Python objects there are."""
-    size = _bytes(learner.state())  # also waits for whatever the learner does behind
+    size = _bytes(learner.state_dict())  # also waits for whatever the learner does behind
     # Python remembers where it found attributes, by names that libraries make anew in every call: up to 4,096 of them
     (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
     gc.collect()

@@ -72,8 +72,8 @@ def test_predictions_are_those_of_parameters_exactly_one_chunk_older(variant):
             older = newer
         trained.observe(chunk.x, chunk.y)
         newer = [parameter.clone() for parameter in shown(trained)]
-    state = late.state()["learner"]["trainer"]
-    ordinary = trained.state()["learner"]["trainer"]
+    state = late.state_dict()["learner"]["trainer"]
+    ordinary = trained.state_dict()["learner"]["trainer"]
     assert state["back"]["steps"] == ordinary["steps"] > 0
     for name, value in ordinary["parameters"].items():
         assert torch.allclose(state["back"]["parameters"][name], value, atol=1e-6), name
@@ -87,8 +87,8 @@ def test_examples_one_by_one_give_the_state_of_whole_chunks():
     whole.learn_many(x[:64], y[:64])
     for row, label in zip(x[:64], y[:64], strict=True):
         single.learn(row, label)
-    assert same_state(whole.state(), single.state())
-    assert not same_state(Learner(10, **SMALL).state(), whole.state())
+    assert same_state(whole.state_dict(), single.state_dict())
+    assert not same_state(Learner(10, **SMALL).state_dict(), whole.state_dict())
 
 
 class Held:
@@ -110,22 +110,24 @@ def test_nothing_waits_while_steps_are_under_way(monkeypatch):
     x, y = examples(64)
     free, held = make(), make()
     expected = free.observe(x[:31], y[:31])
-    after = free.predict_log_proba(x[31:33])
+    after = free.predict_log_proba_many(x[31:33])
     hold = Held(monkeypatch)
     losses = [held.observe(x[:16], y[:16]).log_loss]
     assert hold.begun.wait(60)
     losses += [held.observe(x[t : t + 1], y[t : t + 1]).log_loss for t in range(16, 31)]
-    predicted = held.predict_log_proba(x[31:33])
+    predicted = held.predict_log_proba_many(x[31:33])
     assert held._trainer.busy  # all of this was done before the first step ended
     assert np.allclose(np.concatenate(losses), expected.log_loss, atol=1e-5)
     assert np.allclose(predicted, after, atol=1e-5)
     hold.gate.set()
     held.learn(x[31], y[31])
     free.learn(x[31], y[31])
-    assert same_state(held.state(), free.state())
+    assert same_state(held.state_dict(), free.state_dict())
 
 
-@pytest.mark.parametrize("finish", [lambda learner, x, y: learner.learn(x, y), lambda learner, x, y: learner.state()])
+@pytest.mark.parametrize(
+    "finish", [lambda learner, x, y: learner.learn(x, y), lambda learner, x, y: learner.state_dict()]
+)
 def test_a_complete_chunk_and_a_state_wait_for_the_steps_under_way(monkeypatch, finish):
     x, y = examples(32)
     learner = make()
@@ -157,11 +159,11 @@ def test_what_goes_wrong_behind_comes_up_as_itself(monkeypatch):
     def fail(*args, **kwargs):
         raise Broken("the step went wrong")
 
-    learner.state()
+    learner.state_dict()
     monkeypatch.setattr(Trainer, "take_steps", fail)
     learner.learn_many(x[16:32], y[16:32])
     with pytest.raises(Broken, match="the step went wrong"):
-        learner.state()
+        learner.state_dict()
     for call in (
         lambda: learner.predict(x[32]),
         lambda: learner.learn(x[32], y[32]),
@@ -186,7 +188,7 @@ def test_killed_and_opened_again_it_goes_on_exactly(tmp_path):
     assert opened.position == 72
     for other in (opened, plain):
         other.learn_many(x[72:112], y[72:112])
-    assert same_state(opened.state()["learner"]["trainer"], plain.state()["learner"]["trainer"])
+    assert same_state(opened.state_dict()["learner"]["trainer"], plain.state_dict()["learner"]["trainer"])
     a, b = opened.observe(x[112:], y[112:]), plain.observe(x[112:], y[112:])
     assert np.array_equal(a.log_loss, b.log_loss)
 
@@ -201,7 +203,7 @@ def test_saved_while_steps_are_under_way_it_goes_on_exactly(tmp_path, monkeypatc
     loaded = Learner.load(tmp_path / "saved")
     a, b = learner.observe(x[20:], y[20:]), loaded.observe(x[20:], y[20:])
     assert np.array_equal(a.log_loss, b.log_loss)
-    assert same_state(learner.state(), loaded.state())
+    assert same_state(learner.state_dict(), loaded.state_dict())
 
 
 def test_flush_takes_the_steps_of_an_unfinished_chunk():
@@ -213,7 +215,7 @@ def test_flush_takes_the_steps_of_an_unfinished_chunk():
             learner.observe(chunk.x, chunk.y)
             if t % 3 == 0:
                 learner.flush()
-    back, expected = late.state()["learner"]["trainer"]["back"], ordinary.state()["learner"]["trainer"]
+    back, expected = late.state_dict()["learner"]["trainer"]["back"], ordinary.state_dict()["learner"]["trainer"]
     assert back["readers"] == expected["readers"]
     assert back["steps"] == expected["steps"]
     assert all(torch.allclose(back["parameters"][n], v, atol=1e-5) for n, v in expected["parameters"].items())
@@ -238,7 +240,7 @@ def test_dropout_and_images_resume_exactly(tmp_path):
     loaded = Learner.load(tmp_path / "saved")
     a, b = learner.observe(x[40:], y[40:]), loaded.observe(x[40:], y[40:])
     assert np.array_equal(a.log_loss, b.log_loss)
-    assert same_state(learner.state(), loaded.state())
+    assert same_state(learner.state_dict(), loaded.state_dict())
 
 
 @pytest.fixture
@@ -272,7 +274,7 @@ def test_its_thread_leaves_the_number_of_threads_alone_and_ends_with_it(threads)
     x, y = examples(40)
     learner = make()
     learner.learn_many(x, y)
-    learner.state()
+    learner.state_dict()
     seen = []
     thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     thread.start()

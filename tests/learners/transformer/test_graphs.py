@@ -101,7 +101,7 @@ def test_losses_and_parameters_are_the_same_to_the_bit(variant, classes, taken, 
         learner.flush()
     assert np.array_equal(losses[0], losses[2])
     assert np.array_equal(losses[1], losses[3])
-    states = [learner.state()["learner"]["trainer"] for learner in (plain, graphed)]
+    states = [learner.state_dict()["learner"]["trainer"] for learner in (plain, graphed)]
     assert same_state(*states)
     assert taken["all"] >= 5
     # the reported chunk's labels may be all met or not, and so may those of the replayed ones
@@ -112,7 +112,7 @@ def test_images_are_learnt_the_same(taken):
     x, y = examples(images=True)
     plain, graphed = (make(extractor="convnet", streams=2, graphs=graphs) for graphs in (False, True))
     assert np.array_equal(plain.observe(x[:96], y[:96]).log_loss, graphed.observe(x[:96], y[:96]).log_loss)
-    assert same_state(plain.state()["learner"]["trainer"], graphed.state()["learner"]["trainer"])
+    assert same_state(plain.state_dict()["learner"]["trainer"], graphed.state_dict()["learner"]["trainer"])
     assert taken["all"] > 2
 
 
@@ -127,7 +127,7 @@ def test_a_resumed_learner_goes_on_to_the_bit(variant, tmp_path, taken):
     assert loaded.settings.graphs
     losses = [other.observe(x[100:], y[100:]).log_loss for other in (learner, loaded)]
     assert np.array_equal(*losses)
-    assert same_state(learner.state(), loaded.state())
+    assert same_state(learner.state_dict(), loaded.state_dict())
     assert before >= 1
     assert taken["recorded"] > before  # by the loaded one: recording it anew has changed nothing
 
@@ -137,13 +137,13 @@ def test_a_state_is_loaded_where_graphs_find_it():
     learner = make(graphs=True)
     learner.learn_many(x[:96], y[:96])
     made = learner._trainer
-    state = made.state()
+    state = made.state_dict()
     optimiser = made._optimiser
     memory = [tensor.data_ptr() for tensor in tensors_of(optimiser)]
     learner.learn_many(x[96:128], y[96:128])
-    assert not same_state(made.state()["optimiser"], state["optimiser"])
-    made.load_state(state)
-    assert same_state(made.state(), state)
+    assert not same_state(made.state_dict()["optimiser"], state["optimiser"])
+    made.load_state_dict(state)
+    assert same_state(made.state_dict(), state)
     assert [tensor.data_ptr() for tensor in tensors_of(optimiser)] == memory
 
 
@@ -168,7 +168,7 @@ def test_steps_are_undone_in_place(steps):
 
     for _ in range(steps):
         step()
-    values, state = [p.detach().clone() for p in model.parameters()], optimiser.state()
+    values, state = [p.detach().clone() for p in model.parameters()], optimiser.state_dict()
     with optimiser.undone():
         step()
         step()
@@ -179,9 +179,9 @@ def test_steps_are_undone_in_place(steps):
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), values, strict=True))
     assert all(parameter.grad is None for parameter in model.parameters())
     if steps:
-        assert same_state(optimiser.state(), state)
+        assert same_state(optimiser.state_dict(), state)
     else:
-        assert all(not tensor.any() for of_one in optimiser.state().values() for tensor in of_one.values())
+        assert all(not tensor.any() for of_one in optimiser.state_dict().values() for tensor in of_one.values())
 
 
 class Watching(TorchDispatchMode):

@@ -65,7 +65,7 @@ def test_one_by_one_as_in_chunks(memory):
             torch.testing.assert_close(single.predict(x[t : t + 1])[0], together[t - start])
             torch.testing.assert_close(single.extend(x[t : t + 1], slots[t : t + 1])[0], together[t - start])
         single.finish_chunk(x[part], slots[part])
-    state, other = whole.state(), single.state()
+    state, other = whole.state_dict(), single.state_dict()
     assert all(np.array_equal(state[name], other[name]) for name in state)
 
 
@@ -76,7 +76,7 @@ def test_only_the_latest_are_kept():
         neighbours.finish_chunk(x[start : start + 4], slots[start : start + 4])
     expected = by_hand(x[0], x[-4:], slots[-4:])
     np.testing.assert_allclose(neighbours.predict(x[:1])[0], expected, rtol=1e-4, atol=1e-5)
-    assert neighbours.state()["count"] == 4
+    assert neighbours.state_dict()["count"] == 4
 
 
 def test_its_state_has_one_size():
@@ -85,7 +85,7 @@ def test_its_state_has_one_size():
     sizes = []
     for t in range(8):
         neighbours.extend(x[t : t + 1], slots[t : t + 1])
-        sizes.append(neighbours.state()["x"].shape)
+        sizes.append(neighbours.state_dict()["x"].shape)
         if t % 4 == 3:
             neighbours.finish_chunk(x[t - 3 : t + 1], slots[t - 3 : t + 1])
     assert set(sizes) == {(24, 3)}
@@ -96,7 +96,7 @@ def test_it_goes_on_from_its_state():
     neighbours, other = made(), made()
     neighbours.finish_chunk(x[:4], slots[:4])
     neighbours.extend(x[4:6], slots[4:6])
-    other.load_state(neighbours.state())
+    other.load_state_dict(neighbours.state_dict())
     assert torch.equal(neighbours.predict(x[6:]), other.predict(x[6:]))
     assert torch.equal(neighbours.finish_chunk(x[4:8], slots[4:8]), other.finish_chunk(x[4:8], slots[4:8]))
 

@@ -127,7 +127,7 @@ def test_state_at_a_chunk_border_does_not_depend_on_how_the_examples_came():
     whole.learn_many(x, y)
     for row, label in zip(x, y, strict=True):
         single.learn(row, label)
-    assert same_state(whole.state(), single.state())
+    assert same_state(whole.state_dict(), single.state_dict())
 
 
 def test_learning_goes_on_after_a_stream_ends():
@@ -159,10 +159,10 @@ class TestHome:
         assert max(abs(p[label] - q[label]) for label in p) < 1e-5
         for t in range(70, 96):
             opened.learn(chunk.x[t], chunk.y[t])
-        state = opened.state()
+        state = opened.state_dict()
         opened.close()
         again = Learner.open(tmp_path / "home")
-        assert same_state(state, again.state())
+        assert same_state(state, again.state_dict())
 
     def test_a_damaged_save_is_passed_over(self, tmp_path):
         chunk = digits(tasks=1, task_length=64).read(0, 64)
@@ -177,7 +177,7 @@ class TestHome:
         with pytest.warns(DamageWarning, match="is damaged: .*; an earlier save is used"):
             opened = Learner.open(tmp_path)
         assert newest.name in opened.notes[0]
-        assert same_state(opened.state(), learner.state())
+        assert same_state(opened.state_dict(), learner.state_dict())
 
     def test_it_keeps_what_it_learns_from_a_stream_too(self, tmp_path):
         stream = digits(tasks=1, task_length=100)
@@ -186,7 +186,7 @@ class TestHome:
         learner.close()
         opened = Learner.open(tmp_path / "home")
         assert opened.position == 100
-        assert same_state(opened.state(), learner.state())
+        assert same_state(opened.state_dict(), learner.state_dict())
 
     def test_labels_known_beforehand_keep_their_places(self, tmp_path):
         Learner(["a", "b", "c"], home=tmp_path, **SMALL).learn([1.0], "c")
@@ -198,10 +198,10 @@ class TestHome:
 
         learner = make(home=tmp_path)
         learner.learn([1.0], "red")
-        before = learner.state()
+        before = learner.state_dict()
         with pytest.raises(BadInput, match=r"example 1: label .* of type Colour cannot be kept on disk"):
             learner.learn([1.0], Colour())
-        assert same_state(before, learner.state())
+        assert same_state(before, learner.state_dict())
         learner.learn([1.0], "blue")
         learner.close()
         assert Learner.open(tmp_path).position == 2
@@ -262,8 +262,8 @@ class TestHome:
         first.learn_many(chunk.x[20:], chunk.y[20:])
         second.learn_many(-chunk.x[20:], chunk.y[20:])
         learner.learn_many(chunk.x[20:], chunk.y[20:])
-        assert same_state(first.state(), learner.state())
-        assert not same_state(first.state(), second.state())
+        assert same_state(first.state_dict(), learner.state_dict())
+        assert not same_state(first.state_dict(), second.state_dict())
 
     def test_one_saved_on_a_stream_asks_for_it(self, tmp_path):
         stream = digits(tasks=1, task_length=64)
@@ -300,21 +300,21 @@ class TestImages:
         loaded = Learner.load(tmp_path / "saved")
         a, b = learner.observe(big[32:], y[32:]), loaded.observe(big[32:], y[32:])
         assert np.array_equal(a.log_loss, b.log_loss)
-        assert same_state(learner.state(), loaded.state())
+        assert same_state(learner.state_dict(), loaded.state_dict())
 
     def test_dropout_is_off_in_what_is_reported(self):
         stream = digits(tasks=1, task_length=32, images=True)
         x, y = np.kron(stream.read(0, 32).x, np.ones((1, 2, 2), np.uint8)), stream.read(0, 32).y
         learner = make(extractor="vgg", streams=1)
         learner.learn_many(x[:16], y[:16])
-        expected = [learner.predict_log_proba(x[16:17])[0, learner.labels.slot(y[16])]]
+        expected = [learner.predict_log_proba_many(x[16:17])[0, learner.labels.slot(y[16])]]
         reported = learner.observe(x[16:], y[16:])
         assert -reported.log_loss[0] == pytest.approx(expected[0], abs=1e-5)
 
     def test_bad_images(self):
         learner = make(extractor="convnet")
         learner.learn(np.zeros((16, 16), np.uint8), 0)
-        before = learner.state()
+        before = learner.state_dict()
         for x, words in (
             (np.zeros((16, 17), np.uint8), r"shape \(16, 17\), but the first example had shape \(16, 16\)"),
             (np.zeros((16, 16)), "the image is float64, but the first one was uint8"),
@@ -322,7 +322,7 @@ class TestImages:
         ):
             with pytest.raises(BadInput, match=words):
                 learner.learn(x, 1)
-        assert same_state(before, learner.state())
+        assert same_state(before, learner.state_dict())
 
 
 class TestSettings:
@@ -350,10 +350,10 @@ class TestSettings:
 
     def test_an_extractor_needs_images(self):
         learner = make(extractor="convnet")
-        before = learner.state()
+        before = learner.state_dict()
         with pytest.raises(BadSetting, match="needs images"):
             learner.learn([1.0, 2.0], 0)
-        assert same_state(before, learner.state())
+        assert same_state(before, learner.state_dict())
 
     def test_device(self):
         with pytest.raises(BadSetting, match="device 'nowhere'"):
@@ -386,12 +386,12 @@ def test_after_a_stream_was_left_early_its_future_is_out_of_reach():
 def test_values_too_large_for_the_network_are_refused():
     learner = make(standardise=False)
     learner.learn([1.0, 2.0], 0)
-    before = learner.state()
+    before = learner.state_dict()
     with pytest.raises(BadInput, match=r"example 1: feature \(1,\) is 1e\+39, expected at most 3.4e\+38"):
         learner.learn([1.0, 1e39], 0)
     with pytest.raises(BadInput, match=r"example 2: x has shape \(1,\), but the one before has \(2,\)"):
         learner.learn_many([[1.0, 2.0], [3.0]], [0, 1])
-    assert same_state(before, learner.state())
+    assert same_state(before, learner.state_dict())
 
 
 def test_half_precision_stays_close():
@@ -423,7 +423,7 @@ def test_learning_what_was_just_predicted_takes_no_other_pass_and_is_the_same(ch
     for x, y in zip(chunk.x[20:32], chunk.y[20:32], strict=True):
         other.learn(x, y)
     assert passes
-    assert same_state(asked.state(), other.state())
+    assert same_state(asked.state_dict(), other.state_dict())
 
 
 @pytest.mark.parametrize("changes", [{}, {"method": "copy"}, {"model": "two-token"}, {"recent": 0}, {"chunk": 7}])
@@ -435,21 +435,21 @@ def test_what_is_predicted_before_it_is_learnt_changes_no_bit_of_what_is_learnt(
     asked, other, reloaded = (make(**changes, classes=4) for _ in range(3))
     for t in range(60):
         kind = t % 4
-        again = predicted = reloaded.predict_log_proba(x[t : t + 1])
+        again = predicted = reloaded.predict_log_proba_many(x[t : t + 1])
         if kind > 0:
-            predicted = asked.predict_log_proba(x[t : t + 1])
+            predicted = asked.predict_log_proba_many(x[t : t + 1])
         if kind == 1:
-            asked.predict_log_proba(x[t - 1 : t])  # another one in between
+            asked.predict_log_proba_many(x[t - 1 : t])  # another one in between
         elif kind == 2:
-            asked.predict_log_proba(np.where(x[t : t + 1] == 0, -0.0, x[t : t + 1]))  # equal, but not to the bit
-            asked.predict_log_proba(x[t : t + 3])  # several
+            asked.predict_log_proba_many(np.where(x[t : t + 1] == 0, -0.0, x[t : t + 1]))  # equal, but not to the bit
+            asked.predict_log_proba_many(x[t : t + 3])  # several
         assert np.array_equal(predicted, again)
         predicted[:] = 0  # it is the caller's
-        reloaded.load_state(reloaded.state())
+        reloaded.load_state_dict(reloaded.state_dict())
         for learner in (asked, other, reloaded):
             learner.learn(x[t], y[t])
-        assert same_state(asked.state()["learner"], other.state()["learner"]), f"after example {t}"
-        assert same_state(reloaded.state()["learner"], other.state()["learner"]), f"loaded before example {t}"
+        assert same_state(asked.state_dict()["learner"], other.state_dict()["learner"]), f"after example {t}"
+        assert same_state(reloaded.state_dict()["learner"], other.state_dict()["learner"]), f"loaded before example {t}"
 
 
 def test_where_learning_was_stopped_multiply_accumulates_are_those_of_a_pass():

@@ -124,12 +124,12 @@ def test_the_weights_of_the_heads_are_part_of_what_is_saved(tmp_path):
     chunk = digits(tasks=1, task_length=90).read(0, 90)
     learner = make()
     learner.observe(chunk.x[:40], chunk.y[:40])  # in the middle of a chunk
-    state = learner.state()["learner"]["trainer"]["mixer"]
+    state = learner.state_dict()["learner"]["trainer"]["mixer"]
     assert not np.array_equal(state["border"]["weight"], state["live"]["weight"])
     learner.save(tmp_path / "saved")
     loaded = Learner.load(tmp_path / "saved")
-    assert np.array_equal(loaded.predict_log_proba(chunk.x[40:45]), learner.predict_log_proba(chunk.x[40:45]))
-    assert same_state(loaded.state(), learner.state())
+    assert np.array_equal(loaded.predict_log_proba_many(chunk.x[40:45]), learner.predict_log_proba_many(chunk.x[40:45]))
+    assert same_state(loaded.state_dict(), learner.state_dict())
 
 
 @pytest.mark.parametrize("updates", ["sequential", "joint"])
@@ -196,15 +196,15 @@ class TestAverage:
         chunk = digits(tasks=1, task_length=80).read(0, 80)
         learner = make(average=0.9, neighbours=0)
         learner.learn_many(chunk.x[:64], chunk.y[:64])
-        before = learner.predict_log_proba(chunk.x[64:65])
+        before = learner.predict_log_proba_many(chunk.x[64:65])
         with torch.no_grad():
             for parameter in learner.model.parameters():
                 parameter.zero_()
-        assert np.array_equal(learner.predict_log_proba(chunk.x[64:65]), before)
+        assert np.array_equal(learner.predict_log_proba_many(chunk.x[64:65]), before)
         with torch.no_grad():
             for parameter in learner._trainer.shown.parameters():
                 parameter.mul_(1.5)
-        assert not np.allclose(learner.predict_log_proba(chunk.x[64:65]), before)
+        assert not np.allclose(learner.predict_log_proba_many(chunk.x[64:65]), before)
 
 
 def test_neighbours_remember_beyond_the_window():

@@ -50,7 +50,7 @@ def test_products_of_heads_are_experts_too_and_their_exponents_follow_the_gradie
     expected = by_hand(np.concatenate([log_p, np.array(rows)[None]]), slots, 0.98)
     mixer = Mixer(3, rates=(rate,))
     np.testing.assert_allclose(mixer.finish_chunk(log_p, slots), expected, atol=1e-6)
-    np.testing.assert_allclose(mixer.state()["live"]["exponent"][0], exponent, atol=1e-6)
+    np.testing.assert_allclose(mixer.state_dict()["live"]["exponent"][0], exponent, atol=1e-6)
 
 
 def test_two_heads_that_are_right_together_are_trusted_more_than_either():
@@ -81,10 +81,10 @@ def test_the_sizes_in_which_examples_come_change_nothing():
     for t in range(40):
         assert np.array_equal(single.predict(log_p[:, t : t + 1]), expected[t : t + 1])
         assert np.array_equal(single.extend(log_p[:, t : t + 1], slots[t : t + 1]), expected[t : t + 1])
-    assert not same_state(single.state(), whole.state())  # its border has not moved yet
+    assert not same_state(single.state_dict(), whole.state_dict())  # its border has not moved yet
     assert np.array_equal(single.finish_chunk(log_p, slots), expected)
-    assert same_state(single.state(), whole.state())
-    assert same_state(pieces.state(), whole.state())
+    assert same_state(single.state_dict(), whole.state_dict())
+    assert same_state(pieces.state_dict(), whole.state_dict())
 
 
 @pytest.mark.parametrize("rates", [(), (0.005, 0.08)])
@@ -100,7 +100,7 @@ def test_what_was_predicted_before_changes_no_bit_of_what_follows(rates):
         predicted[:] = 0  # it is the caller's
         assert np.array_equal(asked.extend(here, slots[t : t + 1]), before)
         assert np.array_equal(other.extend(here, slots[t : t + 1]), before)
-        assert same_state(asked.state(), other.state())
+        assert same_state(asked.state_dict(), other.state_dict())
         if t % 10 == 9:
             asked.predict(log_p[:, t : t + 1])  # from before a chunk border
             for mixer in (asked, other):
@@ -128,8 +128,8 @@ def test_a_saved_mixer_goes_on_exactly():
     mixer, loaded = Mixer(3), Mixer(3)
     mixer.finish_chunk(log_p[:, :20], slots[:20])
     mixer.extend(log_p[:, 20:30], slots[20:30])
-    taken = mixer.state()
-    loaded.load_state(taken)
+    taken = mixer.state_dict()
+    loaded.load_state_dict(taken)
     assert np.array_equal(loaded.extend(log_p[:, 30:], slots[30:]), mixer.extend(log_p[:, 30:], slots[30:]))
-    loaded.load_state(taken)
+    loaded.load_state_dict(taken)
     assert np.array_equal(loaded.finish_chunk(log_p[:, 20:], slots[20:]), mixer.finish_chunk(log_p[:, 20:], slots[20:]))

@@ -59,7 +59,7 @@ def test_a_restored_optimiser_goes_on_to_the_bit() -> None:
     for step in range(6):
         if step == 3:
             restored.load_state_dict(model.state_dict())
-            other.load_state(optimiser.state())
+            other.load_state_dict(optimiser.state_dict())
         for each, its in ((model, optimiser), (restored, other)):
             give_gradients(each, step)
             its.set_rate(step)

@@ -105,7 +105,7 @@ def test_the_same_is_read_in_the_same_order_and_learnt_to_the_bit(changes):
     learners = {slow: learner_on(stream, slow, **changes) for slow, stream in streams.items()}
     losses = [run(learner, streams[slow]) for slow, learner in learners.items()]
     assert np.array_equal(*losses)
-    assert same_state(*(learner.state() for learner in learners.values()))
+    assert same_state(*(learner.state_dict() for learner in learners.values()))
     assert streams[BETWEEN].threads == {"MainThread"}
     assert "read-ahead" in streams[BESIDE].threads
     starts = [[start for start, _ in stream.reads] for stream in streams.values()]
@@ -198,8 +198,8 @@ def test_steps_behind_read_up_front():
     late, ordinary = learner_on(stream, behind=True), learner_on(plain)
     for learner, its in ((late, stream), (ordinary, plain)):
         run(learner, its)
-    late.state()
+    late.state_dict()
     assert stream.threads == {"MainThread"}
     assert [start for start, _ in stream.reads] == [start for start, _ in plain.reads]
-    back = late.state()["learner"]["trainer"]["back"]
+    back = late.state_dict()["learner"]["trainer"]["back"]
     assert back["steps"] == ordinary._trainer.steps

@@ -98,16 +98,16 @@ class TrainerBehind(Trainer):
         self._steps = self._thread().submit(take_steps)
         return log_p
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything, after the steps under way; they are not taken over before the next chunk is complete."""
         self.wait()
-        front = super().state()
-        return {"front": {part: front[part] for part in FRONT}, "back": self._back.state()}
+        front = super().state_dict()
+        return {"front": {part: front[part] for part in FRONT}, "back": self._back.state_dict()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.wait()
-        self._back.load_state(state["back"])
-        super().load_state({**state["back"], "optimiser": {}, "replay_contexts": [], **state["front"]})
+        self._back.load_state_dict(state["back"])
+        super().load_state_dict({**state["back"], "optimiser": {}, "replay_contexts": [], **state["front"]})
 
     def _pass(self, chunk: Examples) -> np.ndarray:
         """The chunk's log-probabilities; what follows is predicted with the parameters that steps so far led to."""

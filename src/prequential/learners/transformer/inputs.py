@@ -47,15 +47,15 @@ class Scales:
     def hints(self) -> list[Hint]:
         return self._normaliser.hints()
 
-    def state(self) -> dict[str, Any]:
-        state = self._normaliser.state()
+    def state_dict(self) -> dict[str, Any]:
+        state = self._normaliser.state_dict()
         parts = {name: np.split(state[name], self._times) for name in SUMS}
         each = [{name: of_all[i] for name, of_all in parts.items()} for i in range(self._times)]
         return {"parts": each, "guard": state["guard"]}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         sums = {name: np.concatenate([part[name] for part in state["parts"]]) for name in SUMS}
-        self._normaliser.load_state({**sums, "guard": state.get("guard")})
+        self._normaliser.load_state_dict({**sums, "guard": state.get("guard")})
 
 
 class Inputs:
@@ -119,7 +119,7 @@ class Inputs:
         if self._border is None or self._live is None:
             return self._scaled(x)
         standardised = self._border.taken(self._flat(x), chunk=True)
-        self._live.load_state(self._border.state())
+        self._live.load_state_dict(self._border.state_dict())
         self._foreseen = None
         return standardised
 
@@ -145,19 +145,19 @@ class Inputs:
         """Values far outside a feature's range that recur."""
         return [] if self._live is None else self._live.hints()
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         if self._border is None or self._live is None:
             return {}
-        replays = [statistics.state() for statistics in self._replays]
-        return {"border": self._border.state(), "live": self._live.state(), "replays": replays}
+        replays = [statistics.state_dict() for statistics in self._replays]
+        return {"border": self._border.state_dict(), "live": self._live.state_dict(), "replays": replays}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._foreseen = None
         if self._border is not None and self._live is not None:
-            self._border.load_state(state["border"])
-            self._live.load_state(state["live"])
+            self._border.load_state_dict(state["border"])
+            self._live.load_state_dict(state["live"])
             for statistics, saved in zip(self._replays, state["replays"], strict=True):
-                statistics.load_state(saved)
+                statistics.load_state_dict(saved)
 
     def _statistics(self) -> Scales:
         return Scales(self._width, self._recent)

@@ -72,17 +72,17 @@ class Neighbours:
         """Multiply-accumulates for one example."""
         return float(self.memory * self.width)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Of one size from the start on: what is not there yet is 0."""
-        kept = self._past.state()
+        kept = self._past.state_dict()
         x, slots = torch.as_tensor(kept["k"])[0, 0], torch.as_tensor(kept["v"])[0, 0, :, 0]
         room = (0, self._room - len(slots))
         return {"x": F.pad(x, (0, 0, *room)), "slots": F.pad(slots, room), "count": len(slots), "fresh": kept["fresh"]}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         count = int(state["count"])
         x, slots = torch.as_tensor(state["x"])[:count], torch.as_tensor(state["slots"])[:count]
-        self._past.load_state({"k": x[None, None], "v": slots[None, None, :, None], "fresh": state["fresh"]})
+        self._past.load_state_dict({"k": x[None, None], "v": slots[None, None, :, None], "fresh": state["fresh"]})
 
     def _compared(self, x: np.ndarray) -> Tensor:
         return torch.from_numpy(x)[:, : self.width].float()

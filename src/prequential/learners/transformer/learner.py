@@ -95,7 +95,7 @@ class Learner(OnlineLearner):
         self._process = os.getpid()
         if home is not None:
             self._home = Home(Path(home), durability, new=True)
-            self._memory = Memory(self._home.begin({"config": self.config(), "labels": self.labels.state()}))
+            self._memory = Memory(self._home.begin({"config": self.config(), "labels": self.labels.state_dict()}))
 
     @property
     def home(self) -> Path | None:
@@ -344,10 +344,10 @@ class Learner(OnlineLearner):
         source = Journal(saved_journal(Path(path), saved.get("journal"))) if needs else None
         learner = cls._loaded(path, device=device)
         place = Home(Path(home), durability, new=True)
-        journal = place.begin({"config": learner.config(), "labels": learner.labels.state()}, copied=source)
+        journal = place.begin({"config": learner.config(), "labels": learner.labels.state_dict()}, copied=source)
         learner._home, learner._memory = place, Memory(journal)
         with loading(Path(path)):
-            learner.load_state(saved["state"])
+            learner.load_state_dict(saved["state"])
         learner.save()
         return learner
 
@@ -392,7 +392,7 @@ class Learner(OnlineLearner):
             path = place.directory / "learner.json"
             with loading(Path(path)):
                 learner = cls(**stored_arguments(cls, place.made.get("config"), path), device=device)
-                learner.labels.load_state(place.made["labels"])
+                learner.labels.load_state_dict(place.made["labels"])
             learner._known = learner._known_at_border = len(learner.labels)
             learner._home, learner._memory = place, Memory(journal)
             learner._memory.relearning = True
@@ -401,7 +401,7 @@ class Learner(OnlineLearner):
         def refuse(state: dict[str, Any]) -> str | None:
             learner = make()
             try:
-                learner.load_state(state)
+                learner.load_state_dict(state)
             except (BadCheckpoint, BadInput, BadSetting) as error:
                 return str(error)
             found.append(learner)
@@ -473,31 +473,31 @@ class Learner(OnlineLearner):
         super()._check_state(state)
         self._memory.check_state(state["learner"]["memory"])
 
-    def _state(self) -> dict[str, Any]:
+    def _state_dict(self) -> dict[str, Any]:
         pending = np.concatenate(self._pending_x) if self._pending_x else None
-        trainer = None if self._trainer is None else self._trainer.state()  # first: it waits for steps under way
+        trainer = None if self._trainer is None else self._trainer.state_dict()  # first: it waits for steps under way
         return {
             "image_bytes": self._inputs is not None and self._inputs.image_bytes,
-            "inputs": None if self._inputs is None else self._inputs.state(),
+            "inputs": None if self._inputs is None else self._inputs.state_dict(),
             "trainer": trainer,
-            "memory": self._memory.state(),
+            "memory": self._memory.state_dict(),
             "done": self._done,
             "known": [self._known, self._known_at_border],
             "pending_x": pending,
             "pending_slots": list(self._pending_slots),
         }
 
-    def _load_state(self, state: dict[str, Any]) -> None:
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
         self._inputs = self._trainer = None
         if state["inputs"] is not None:
             assert self.shape is not None
             self._build(self.shape, np.dtype(np.uint8 if state["image_bytes"] else np.float32))
             assert self._inputs is not None
             assert self._trainer is not None
-            self._inputs.load_state(state["inputs"])
-            self._trainer.load_state(state["trainer"])
+            self._inputs.load_state_dict(state["inputs"])
+            self._trainer.load_state_dict(state["trainer"])
         self._done = int(state["done"])
         self._known, self._known_at_border = (int(count) for count in state["known"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
         self._pending_slots = [int(slot) for slot in state["pending_slots"]]
-        self._memory.load_state(state["memory"])
+        self._memory.load_state_dict(state["memory"])

@@ -79,13 +79,13 @@ class Mixer:
         self._live, self._foreseen = self._border, None
         return mixed
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             name: {"weight": weight.copy(), "exponent": exponent.copy()}
             for name, (weight, exponent) in (("border", self._border), ("live", self._live))
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._border, self._live = (
             (np.array(state[name]["weight"]), np.array(state[name]["exponent"])) for name in ("border", "live")
         )

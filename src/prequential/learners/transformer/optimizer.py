@@ -137,14 +137,14 @@ class Optimiser:
                         # all of AdamW's state starts at 0, so one that was made inside goes on as if it were new
                         tensor.copy_(before[parameter][key] if key in before[parameter] else torch.zeros_like(tensor))
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             name: _copies(self._adamw.state[parameter])
             for name, parameter in zip(self._names, self._parameters, strict=True)
             if parameter in self._adamw.state
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._parts = None
         for name, parameter in zip(self._names, self._parameters, strict=True):
             if name in state:

@@ -355,42 +355,42 @@ class Trainer:
         # a graph would go on with the weights that were in the cache when it was captured
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=not self.settings.graphs)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             "parameters": _copies(self.model),
             "shown": {} if self.shown is self.model else _copies(self.shown),
-            "optimiser": self._optimiser.state(),
-            "context": self.context.state(),
-            "learning_context": None if self.learning_context is self.context else self.learning_context.state(),
+            "optimiser": self._optimiser.state_dict(),
+            "context": self.context.state_dict(),
+            "learning_context": None if self.learning_context is self.context else self.learning_context.state_dict(),
             "replay_contexts": self._replay_states(),
-            "neighbours": None if self.neighbours is None else self.neighbours.state(),
-            "mixer": self.mixer.state(),
-            "readers": self.readers.state(),
+            "neighbours": None if self.neighbours is None else self.neighbours.state_dict(),
+            "mixer": self.mixer.state_dict(),
+            "readers": self.readers.state_dict(),
             "steps": self.steps,
             "skipped": self.skipped,
         }
 
     def _replay_states(self) -> list[dict[str, Any]]:
         """The contexts of the replay streams; in the first process of several, those of all of them."""
-        owned = {i: c.state() for i, c in enumerate(self.replay_contexts) if self.ranks.owns(i + 1)}
+        owned = {i: c.state_dict() for i, c in enumerate(self.replay_contexts) if self.ranks.owns(i + 1)}
         found = self.ranks.gathered(owned)
-        return [found[i] if i in found else c.state() for i, c in enumerate(self.replay_contexts)]
+        return [found[i] if i in found else c.state_dict() for i, c in enumerate(self.replay_contexts)]
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._foreseen = None
         _load_parameters(self.model, state["parameters"])
         if self.shown is not self.model:
             _load_parameters(self.shown, state["shown"])
-        self._optimiser.load_state(state["optimiser"])
-        self.context.load_state(state["context"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self.context.load_state_dict(state["context"])
         if self.learning_context is not self.context:
-            self.learning_context.load_state(state["learning_context"])
+            self.learning_context.load_state_dict(state["learning_context"])
         if self.neighbours is not None:
-            self.neighbours.load_state(state["neighbours"])
+            self.neighbours.load_state_dict(state["neighbours"])
         for context, saved in zip(self.replay_contexts, state["replay_contexts"], strict=True):
-            context.load_state(saved)
-        self.mixer.load_state(state["mixer"])
-        self.readers.load_state(state["readers"])
+            context.load_state_dict(saved)
+        self.mixer.load_state_dict(state["mixer"])
+        self.readers.load_state_dict(state["readers"])
         self.steps = int(state["steps"])
         self._optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none
 
