@@ -25,8 +25,8 @@ def test_a_unit_once_given_never_moves(sequence):
     table = Labels(30)
     given: dict = {}
     for label in sequence:
-        (slot,) = table.assign([label])
-        assert given.setdefault(label, slot) == slot
+        (class_id,) = table.assign([label])
+        assert given.setdefault(label, class_id) == class_id
     assert sorted(given.values()) == list(range(len(given)))
     again = Labels(1)
     again.load_state_dict(json.loads(json.dumps(table.state_dict())))
@@ -38,7 +38,7 @@ def test_numpy_scalars_are_the_labels_they_equal():
     table = Labels(3)
     assert table.assign([np.int64(3), 3, np.str_("a"), "a"]) == [0, 0, 1, 1]
     assert table.known == [3, "a"]
-    assert table.slot(np.int64(3)) == 0
+    assert table.class_id(np.int64(3)) == 0
     assert "b" not in table
 
 

@@ -1,4 +1,4 @@
-"""The labels a learner has met, in the order it met them."""
+"""The labels a learner has seen, in the order it saw them, and the class id of each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DEEPEST = 32  # tuples in tuples
 
 
 class Labels:
-    """Gives each label an output unit, first come first served; a unit once given never moves.
+    """Gives each label a class id 0, 1, 2, ... in the order of first appearance; an id never changes.
 
-    Labels that are equal are one label, as keys of a dict are: 1, 1.0 and True share a unit, and it goes by the one
-    that came first.
+    Labels that are equal are one label, as keys of a dict are: 1, 1.0 and True share a class id, and the first of them
+    names it.
 
     Parameters
     ----------
@@ -43,27 +43,27 @@ class Labels:
         self.capacity = int(classes) if isinstance(classes, (int, np.integer)) else len(given)
         if self.capacity < 1:
             raise BadSetting(f"classes ({self.capacity}) must be at least 1")
-        self._slots: dict[Hashable, int] = {}
+        self._class_ids: dict[Hashable, int] = {}
         self._names: list[Hashable] = []
         self.assign(given)
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._class_ids)
 
-    def __getitem__(self, slot: int) -> Hashable:
-        return self._names[slot]
+    def __getitem__(self, class_id: int) -> Hashable:
+        return self._names[class_id]
 
     def __contains__(self, label: Hashable) -> bool:
-        return _plain(label) in self._slots
+        return _plain(label) in self._class_ids
 
     @property
     def known(self) -> list[Hashable]:
-        """The labels met so far; the position in this list is the output unit."""
+        """The labels seen so far; the index in this list is the class id."""
         return list(self._names)
 
-    def slot(self, label: Hashable) -> int | None:
-        """The output unit of a label, or None if it has not been met."""
-        return self._slots.get(_plain(label))
+    def class_id(self, label: Hashable) -> int | None:
+        """The class id of a label, or None if it has not been seen."""
+        return self._class_ids.get(_plain(label))
 
     def check(self, labels: Iterable[Hashable], first: int = 0) -> None:
         """Raises the sentence a user needs if these labels cannot all be taken; changes nothing.
@@ -74,7 +74,7 @@ class Labels:
         for i, raw in enumerate(labels):
             try:
                 label = _plain(raw)
-                known = label in self._slots
+                known = label in self._class_ids
             except Exception:  # TypeError, or whatever a label's own code raises
                 raise BadInput(
                     f"example {first + i}: label {short(raw)} is a {type(raw).__name__}, not a hashable value"
@@ -96,18 +96,18 @@ class Labels:
                 )
 
     def assign(self, labels: Iterable[Hashable]) -> list[int]:
-        """The output units of these labels, giving free ones to labels met for the first time."""
-        slots = []
+        """The class ids of these labels; labels seen for the first time get the next free ones."""
+        class_ids = []
         for raw in labels:
             label = _plain(raw)
-            slot = self._slots.get(label)
-            if slot is None:
-                if len(self._slots) >= self.capacity:
+            class_id = self._class_ids.get(label)
+            if class_id is None:
+                if len(self._class_ids) >= self.capacity:
                     raise BadInput(f"label {short(raw)} is new, but all {self.capacity} classes are taken")
-                slot = self._slots[label] = len(self._slots)
+                class_id = self._class_ids[label] = len(self._class_ids)
                 self._names.append(label)
-            slots.append(slot)
-        return slots
+            class_ids.append(class_id)
+        return class_ids
 
     def state_dict(self) -> dict[str, Any]:
         return {"capacity": self.capacity, "known": [encode(label) for label in self._names]}
@@ -115,12 +115,12 @@ class Labels:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         names = [decode(code) for code in state["known"]]
         self.capacity, self._names = int(state["capacity"]), names
-        self._slots = {label: slot for slot, label in enumerate(names)}
+        self._class_ids = {label: class_id for class_id, label in enumerate(names)}
 
     def forget(self, known: int) -> None:
         """Takes back all but the first `known` labels."""
         for label in self._names[known:]:
-            del self._slots[label]
+            del self._class_ids[label]
         del self._names[known:]
 
 

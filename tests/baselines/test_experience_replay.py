@@ -44,8 +44,8 @@ def test_a_step_is_on_half_and_half_with_momentum_and_decay():
     network, velocity = learner.copies[0], [v.clone() for v in learner.velocity[0]]
     weights = [p.detach().clone() for p in network.parameters()]
     old_x, old_y = learner.buffer.draw(np.random.default_rng([0, 2]), 10)
-    slots = torch.tensor([learner.labels.slot(label) for label in y[20:]])
-    loss = 0.5 * F.cross_entropy(network(torch.from_numpy(x[20:])), slots)
+    class_ids = torch.tensor([learner.labels.class_id(label) for label in y[20:]])
+    loss = 0.5 * F.cross_entropy(network(torch.from_numpy(x[20:])), class_ids)
     loss = loss + 0.5 * F.cross_entropy(network(torch.from_numpy(old_x)), torch.from_numpy(old_y))
     gradients = torch.autograd.grad(loss, list(network.parameters()))
     learner.observe(x[20:], y[20:])

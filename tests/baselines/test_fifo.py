@@ -20,20 +20,20 @@ def filled(size, n, piece):
     ("size", "n", "piece"), [(5, 3, 1), (100, 1000, 7), (64, 64, 64), (10, 95, 30), (200, 150, 40)]
 )
 def test_holds_the_last_examples_in_order(size, n, piece):
-    x, slots = filled(size, n, piece).contents()
+    x, class_ids = filled(size, n, piece).contents()
     wanted = np.arange(max(0, n - size), n)
     assert x.ravel().tolist() == wanted.tolist()
-    assert slots.tolist() == (wanted % 3).tolist()
+    assert class_ids.tolist() == (wanted % 3).tolist()
 
 
 def test_draws_uniformly_from_all_of_it():
     buffer = filled(50, 730, 13)
-    x, slots = buffer.draw(np.random.default_rng(0), 100_000)
+    x, class_ids = buffer.draw(np.random.default_rng(0), 100_000)
     counts = np.bincount(x.ravel(), minlength=730)
     assert counts[:680].sum() == 0  # nothing that was pushed out
     chi_square = ((counts[680:] - 2000) ** 2 / 2000).sum()
     assert chi_square < 85  # 49 degrees of freedom: exceeded once in a thousand
-    assert (slots == x.ravel() % 3).all()
+    assert (class_ids == x.ravel() % 3).all()
 
 
 def test_resizing_keeps_the_newest():

@@ -32,9 +32,9 @@ def test_a_network_that_stands_still_leaves_the_filter_on_its_features():
         h = F.layer_norm(learner.network.features(torch.from_numpy(x)), (8,))
     phi = torch.cat([h, torch.ones(100, 1)], 1).double()
     kalman = make_filter(9, 2, {**learner._own, "block": 10})
-    slots = torch.tensor([learner.labels.slot(label) for label in y])
+    class_ids = torch.tensor([learner.labels.class_id(label) for label in y])
     for i in range(0, 100, 10):
-        kalman.observe(phi[i : i + 10], F.one_hot(slots[i : i + 10], 2).double())
+        kalman.observe(phi[i : i + 10], F.one_hot(class_ids[i : i + 10], 2).double())
     torch.testing.assert_close(learner.filter.mean, kalman.mean, rtol=1e-4, atol=1e-5)
     assert learner.filter.delta == pytest.approx(kalman.delta, abs=1e-6)
 
@@ -44,10 +44,10 @@ def test_the_network_steps_down_the_loss_of_the_filters_prediction():
     learner = KalmanNetwork(2, hidden=(8,), chunk=20, streams=1, rate=1e-4, weight_decay=0.0, standardise=False)
     learner.observe(x[:40], y[:40])
     weights = learner.filter.mean.clone()
-    inputs, slots = torch.from_numpy(x[40:]), torch.tensor([learner.labels.slot(label) for label in y[40:]])
+    inputs, class_ids = torch.from_numpy(x[40:]), torch.tensor([learner.labels.class_id(label) for label in y[40:]])
 
     def loss():
-        return F.cross_entropy(20 * learner._phi(inputs) @ weights.float(), slots).item()
+        return F.cross_entropy(20 * learner._phi(inputs) @ weights.float(), class_ids).item()
 
     before = loss()
     learner.observe(x[40:], y[40:])

@@ -14,10 +14,10 @@ def test_is_the_most_frequent_of_the_window(window):
     y = np.random.default_rng(0).integers(5, size=400).tolist()
     learner = Majority(5, window=window)
     charges = learner.observe(np.zeros((400, 2)), y)
-    order = {label: slot for slot, label in enumerate(learner.labels.known)}
+    order = {label: class_id for class_id, label in enumerate(learner.labels.known)}
     for t in range(1, 400):
         counts = Counter(order[label] for label in y[max(0, t - window) : t])
-        best = min(counts, key=lambda slot: (-counts[slot], slot))  # ties: the label met first
+        best = min(counts, key=lambda class_id: (-counts[class_id], class_id))  # ties: the label met first
         assert charges.predicted[t] == best
 
 

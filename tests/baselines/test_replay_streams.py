@@ -60,7 +60,7 @@ def test_the_average_and_the_calibration_are_as_written():
     learner = ReplayStreams(3, chunk=10, streams=1, hidden=(), average=0.4, rate=0.05, standardise=False)
     learner.observe(x[:20], y[:20])
     assert float(F.softplus(torch.tensor(math.log(math.e - 1)))) == pytest.approx(1)
-    inputs, labels = torch.from_numpy(x[20:]), torch.tensor([learner.labels.slot(label) for label in y[20:]])
+    inputs, labels = torch.from_numpy(x[20:]), torch.tensor([learner.labels.class_id(label) for label in y[20:]])
     logits = learner.averaged(inputs).detach()
     reported = torch.log_softmax(F.softplus(learner.beta.detach()) * logits, 1)
     phi = [p.detach().clone() for p in learner.averaged.parameters()]

@@ -23,9 +23,9 @@ def test_equals_scikit_learn_by_hand(batch):
 
     x, y = data(200)
     model, right = SGDClassifier(loss="log_loss", random_state=3), []
-    slots = {label: i for i, label in enumerate(dict.fromkeys(y.tolist()))}
+    class_ids = {label: i for i, label in enumerate(dict.fromkeys(y.tolist()))}
     for start in range(0, 200, batch):
-        rows, labels = x[start : start + batch], [slots[label] for label in y[start : start + batch].tolist()]
+        rows, labels = x[start : start + batch], [class_ids[label] for label in y[start : start + batch].tolist()]
         right += [False] * len(rows) if start == 0 else (model.predict(rows) == labels).tolist()
         model.partial_fit(rows, labels, classes=[0, 1, 2])
     learner = SklearnLearner(3, batch=batch, standardise=False, seed=3)

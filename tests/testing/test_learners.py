@@ -11,9 +11,9 @@ from prequential.testing.learners import check_memory
 class Hoarder(Majority):
     """Keeps a reference for every example, and nothing of it in its state."""
 
-    def _learn(self, x, slots):
-        super()._learn(x, slots)
-        self.__dict__.setdefault("hoard", []).extend([None] * len(slots))
+    def _learn(self, x, class_ids):
+        super()._learn(x, class_ids)
+        self.__dict__.setdefault("hoard", []).extend([None] * len(class_ids))
 
 
 def test_one_reference_kept_for_every_example_is_too_much():

@@ -104,7 +104,7 @@ class ACM(OnlineLearner):
         self.loss = np.zeros((len(self.ks), len(SMOOTHINGS)))  # recent log-loss of each choice
         self.index: NeighbourIndex | None = None  # made when the first example tells the number of features
         self.normaliser: Normaliser | None = None
-        self._slots = np.zeros(1024, dtype=np.int32)  # the unit of each example; grows by doubling
+        self._class_ids = np.zeros(1024, dtype=np.int32)  # the unit of each example; grows by doubling
         self._count = 0
 
     def config(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class ACM(OnlineLearner):
 
     def _votes(self, item: np.ndarray) -> np.ndarray:
         """The units (n, k) of the found items, -1 where none was found."""
-        return np.where(item >= 0, self._slots[np.maximum(item, 0)], -1)
+        return np.where(item >= 0, self._class_ids[np.maximum(item, 0)], -1)
 
     def _log_proba(self, votes: np.ndarray) -> np.ndarray:
         """Log-probabilities (capacity,) from the units of the neighbours, nearest first, by the best choice so far."""
@@ -153,9 +153,9 @@ class ACM(OnlineLearner):
         log_p: np.ndarray = np.log(p / p.sum())
         return log_p
 
-    def _score(self, votes: np.ndarray, slot: int) -> None:
+    def _score(self, votes: np.ndarray, class_id: int) -> None:
         """What each choice of k and smoothing would have lost on this example."""
-        right = np.concatenate([[0], np.cumsum(votes == slot)])
+        right = np.concatenate([[0], np.cumsum(votes == class_id)])
         number = np.concatenate([[0], np.cumsum(votes >= 0)])
         right, number = right[self.ks][:, None], number[self.ks][:, None]
         p = (right + SMOOTHINGS / self.labels.capacity) / (number + SMOOTHINGS)
@@ -167,10 +167,10 @@ class ACM(OnlineLearner):
         _, item = self.index.search(self._features(x, consecutive=False), int(self.ks.max()))
         return np.stack([self._log_proba(votes) for votes in self._votes(item)])
 
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self._observe(x, slots)
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        self._observe(x, class_ids)
 
-    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         index = self.index
         assert index is not None
         rows = []
@@ -181,20 +181,20 @@ class ACM(OnlineLearner):
             _, item = index.search_and_add(self._features(piece, consecutive=True), int(self.ks.max()))
             if self.normaliser is not None:
                 self.normaliser.update(piece.reshape(len(piece), -1))
-            self._remember(slots[start:stop])  # a row's neighbours are always before it
-            for votes, slot in zip(self._votes(item), slots[start:stop].tolist(), strict=True):
+            self._remember(class_ids[start:stop])  # a row's neighbours are always before it
+            for votes, class_id in zip(self._votes(item), class_ids[start:stop].tolist(), strict=True):
                 rows.append(self._log_proba(votes))
-                self._score(votes, slot)
+                self._score(votes, class_id)
             start = stop
         return np.stack(rows)
 
-    def _remember(self, slots: np.ndarray) -> None:
-        if self._count + len(slots) > len(self._slots):
-            grown = np.zeros(2 * max(len(self._slots), self._count + len(slots)), dtype=np.int32)
-            grown[: self._count] = self._slots[: self._count]
-            self._slots = grown
-        self._slots[self._count : self._count + len(slots)] = slots
-        self._count += len(slots)
+    def _remember(self, class_ids: np.ndarray) -> None:
+        if self._count + len(class_ids) > len(self._class_ids):
+            grown = np.zeros(2 * max(len(self._class_ids), self._count + len(class_ids)), dtype=np.int32)
+            grown[: self._count] = self._class_ids[: self._count]
+            self._class_ids = grown
+        self._class_ids[self._count : self._count + len(class_ids)] = class_ids
+        self._count += len(class_ids)
 
     def _hints(self) -> list[Hint]:
         return [] if self.normaliser is None else self.normaliser.hints()
@@ -203,7 +203,7 @@ class ACM(OnlineLearner):
         return {
             "index": None if self.index is None else self.index.state_dict(),
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
-            "slots": self._slots[: self._count].copy(),
+            "slots": self._class_ids[: self._count].copy(),
             "loss": self.loss.copy(),
             "features": None if self.index is None else self.index.width,
         }
@@ -214,5 +214,5 @@ class ACM(OnlineLearner):
             self._begin(int(state["features"])).load_state_dict(state["index"])
         if self.normaliser is not None:
             self.normaliser.load_state_dict(state["normaliser"])
-        self._slots, self._count = state["slots"].copy(), len(state["slots"])
+        self._class_ids, self._count = state["slots"].copy(), len(state["slots"])
         self.loss = state["loss"].copy()

@@ -56,7 +56,7 @@ class BlockLearner(OnlineLearner):
         self.inputs: Inputs | None = None  # made when the first example shows what x looks like
         self.done = 0  # examples in finished blocks
         self._pending_x: list[np.ndarray] = []  # the unfinished block, as it came
-        self._pending_slots: list[int] = []
+        self._pending_class_ids: list[int] = []
 
     def _block_config(self) -> dict[str, Any]:
         """The arguments this class takes but for `block`, which subclasses call otherwise."""
@@ -79,7 +79,7 @@ class BlockLearner(OnlineLearner):
         """Log-probabilities (n, capacity) of inputs, each on its own; changes nothing."""
 
     @abstractmethod
-    def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
+    def _turn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         """Learns from a finished block."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class BlockLearner(OnlineLearner):
     @abstractmethod
     def _load_parts(self, state: dict[str, Any]) -> None: ...
 
-    def _piece(self, x: Tensor, slots: np.ndarray) -> Tensor:
+    def _piece(self, x: Tensor, class_ids: np.ndarray) -> Tensor:
         """Log-probabilities of consecutive examples of one block, before the block is learnt."""
         return self._log_p(x)
 
@@ -119,7 +119,7 @@ class BlockLearner(OnlineLearner):
     def flush(self) -> None:
         """Learns from the unfinished block now. The next block is the rest of it."""
         with self._guard.changing():
-            if self._pending_slots:
+            if self._pending_class_ids:
                 self._attempt(1, self._finish)
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
@@ -128,22 +128,22 @@ class BlockLearner(OnlineLearner):
         with torch.no_grad():
             return self._log_p(self._tensor(self.inputs.alone(x))).cpu().numpy()
 
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self._observe(x, slots)
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        self._observe(x, class_ids)
 
-    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         assert self.inputs is not None
         rows = []
         start = 0
-        while start < len(slots):
-            room = self.stride - (self.done + len(self._pending_slots)) % self.stride
+        while start < len(class_ids):
+            room = self.stride - (self.done + len(self._pending_class_ids)) % self.stride
             piece = x[start : start + room].copy()  # it is kept beyond this call, and the array is the user's
             with torch.no_grad():
                 rows.append(
-                    self._piece(self._tensor(self.inputs.extend(piece)), slots[start : start + room]).cpu().numpy()
+                    self._piece(self._tensor(self.inputs.extend(piece)), class_ids[start : start + room]).cpu().numpy()
                 )
             self._pending_x.append(piece)
-            self._pending_slots += slots[start : start + room].tolist()
+            self._pending_class_ids += class_ids[start : start + room].tolist()
             if len(piece) == room:
                 self._finish()
             start += room
@@ -154,9 +154,9 @@ class BlockLearner(OnlineLearner):
         self._changing = True
         x = np.concatenate(self._pending_x)
         self.inputs.finish_chunk(x)
-        self._turn(x, np.asarray(self._pending_slots, dtype=np.int64))
-        self.done += len(self._pending_slots)
-        self._pending_x, self._pending_slots = [], []
+        self._turn(x, np.asarray(self._pending_class_ids, dtype=np.int64))
+        self.done += len(self._pending_class_ids)
+        self._pending_x, self._pending_class_ids = [], []
 
     def _prepare(self, x: np.ndarray) -> None:
         if self.inputs is None:
@@ -187,12 +187,12 @@ class BlockLearner(OnlineLearner):
             "image_bytes": self.inputs.image_bytes,
             "done": self.done,
             "pending_x": np.concatenate(self._pending_x) if self._pending_x else None,
-            "pending_slots": list(self._pending_slots),
+            "pending_slots": list(self._pending_class_ids),
             "parts": _copied(self._parts()),
         }
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
-        self.inputs, self.done, self._pending_x, self._pending_slots = None, 0, [], []
+        self.inputs, self.done, self._pending_x, self._pending_class_ids = None, 0, [], []
         if state["inputs"] is None:
             return
         assert self.shape is not None
@@ -200,7 +200,7 @@ class BlockLearner(OnlineLearner):
         self._begin(self.shape, dtype).load_state_dict(state["inputs"])
         self.done = int(state["done"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
-        self._pending_slots = [int(slot) for slot in state["pending_slots"]]
+        self._pending_class_ids = [int(class_id) for class_id in state["pending_slots"]]
         self._load_parts(state["parts"])
 
 

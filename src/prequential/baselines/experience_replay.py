@@ -150,19 +150,19 @@ class ExperienceReplay(BlockLearner):
     def _log_p(self, x: Tensor) -> Tensor:
         return torch.log_softmax(self.copies[self._reported].eval()(x), dim=1)
 
-    def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        parts = [(self._past(x), torch.from_numpy(slots).to(self.device))]
+    def _turn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        parts = [(self._past(x), torch.from_numpy(class_ids).to(self.device))]
         if len(self.buffer):
             random = np.random.default_rng([self.seed, self.steps])
-            old_x, old_slots = self.buffer.draw(random, len(slots))
-            parts.append((self._past(old_x), torch.from_numpy(old_slots).to(self.device)))
+            old_x, old_ids = self.buffer.draw(random, len(class_ids))
+            parts.append((self._past(old_x), torch.from_numpy(old_ids).to(self.device)))
         reported = self._reported
         for i, network in enumerate(self.copies):
             hits = self._step(network, self.velocity[i], self.rate * (FACTORS[i] if self.polrs else 1.0), parts)
             self.right[i] += hits[0]
             if i == reported and len(parts) == 2:
-                self.fit += (hits[1], len(slots), hits[0], len(slots))
-        self.buffer.push(x, slots)
+                self.fit += (hits[1], len(class_ids), hits[0], len(class_ids))
+        self.buffer.push(x, class_ids)
         self.steps += 1
         if self.steps % self.period == 0:
             self._select()

@@ -33,47 +33,47 @@ class FIFOBuffer:
             raise BadSetting(f"buffer ({size}) must be at least 1")
         self.size = size
         self._x = np.zeros((0,))
-        self._slots = np.zeros(0, dtype=np.int64)
+        self._class_ids = np.zeros(0, dtype=np.int64)
         self._start = 0  # where the oldest is
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def push(self, x: np.ndarray, slots: np.ndarray) -> None:
+    def push(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         """Adds examples; the oldest make room."""
         dtype = np.result_type(self._x, x) if self._count else x.dtype
-        x, slots = x[-self.size :], slots[-self.size :]
+        x, class_ids = x[-self.size :], class_ids[-self.size :]
         if dtype != self._x.dtype:
             self._x = self._x.astype(dtype)
-        if self._count + len(x) > len(self._slots) and len(self._slots) < self.size:
+        if self._count + len(x) > len(self._class_ids) and len(self._class_ids) < self.size:
             self._hold(min(self.size, max(64, 2 * (self._count + len(x)))), like=x)
-        at = (self._start + self._count + np.arange(len(x))) % len(self._slots)
-        self._x[at], self._slots[at] = x, slots
-        lost = max(0, self._count + len(x) - len(self._slots))
-        self._start = (self._start + lost) % len(self._slots)
+        at = (self._start + self._count + np.arange(len(x))) % len(self._class_ids)
+        self._x[at], self._class_ids[at] = x, class_ids
+        lost = max(0, self._count + len(x) - len(self._class_ids))
+        self._start = (self._start + lost) % len(self._class_ids)
         self._count += len(x) - lost
 
     def draw(self, random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
         """n examples, each drawn uniformly from what is in the buffer."""
-        at = (self._start + random.integers(self._count, size=n)) % len(self._slots)
-        return self._x[at], self._slots[at]
+        at = (self._start + random.integers(self._count, size=n)) % len(self._class_ids)
+        return self._x[at], self._class_ids[at]
 
     def contents(self) -> tuple[np.ndarray, np.ndarray]:
         """Everything in it, oldest first."""
-        at = (self._start + np.arange(self._count)) % max(len(self._slots), 1)
-        return self._x[at], self._slots[at]
+        at = (self._start + np.arange(self._count)) % max(len(self._class_ids), 1)
+        return self._x[at], self._class_ids[at]
 
     def resize(self, size: int) -> None:
         """Holds another number of examples from now on; a smaller buffer keeps the newest."""
-        x, slots = self.contents()
+        x, class_ids = self.contents()
         self.__init__(size)  # type: ignore[misc]
-        if len(slots):
-            self.push(x, slots)
+        if len(class_ids):
+            self.push(x, class_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        x, slots = self.contents()
-        return {"size": self.size, "x": x, "slots": slots}
+        x, class_ids = self.contents()
+        return {"size": self.size, "x": x, "slots": class_ids}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.__init__(int(state["size"]))  # type: ignore[misc]
@@ -82,9 +82,9 @@ class FIFOBuffer:
 
     def _hold(self, places: int, like: np.ndarray) -> None:
         """Takes memory for more examples."""
-        x, slots = self.contents()
+        x, class_ids = self.contents()
         self._x = np.zeros((places, *like.shape[1:]), dtype=self._x.dtype)
-        self._slots = np.zeros(places, dtype=np.int64)
+        self._class_ids = np.zeros(places, dtype=np.int64)
         self._start = 0
         if self._count:
-            self._x[: self._count], self._slots[: self._count] = x, slots
+            self._x[: self._count], self._class_ids[: self._count] = x, class_ids

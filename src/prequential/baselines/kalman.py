@@ -137,27 +137,27 @@ class Kalman(OnlineLearner):
         mean, variance = self.filter.predict(self._features(x, consecutive=False))
         return self.calibration.predict(mean, variance)
 
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self._observe(x, slots)
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        self._observe(x, class_ids)
 
-    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         kalman = self.filter
         assert kalman is not None
         # the filter refuses a block before it changes anything; only where others went before is there something to undo
         before = self._state_dict() if len(x) > kalman.block - kalman.pending else None
         try:
-            return self._in_blocks(kalman, x, slots)
+            return self._in_blocks(kalman, x, class_ids)
         except BadSetting:
             if before is not None:
                 self._load_state_dict(before)
             raise
 
-    def _in_blocks(self, kalman: KalmanFilter, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def _in_blocks(self, kalman: KalmanFilter, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         rows = []
         start = 0
         while start < len(x):
             stop = min(len(x), start + kalman.block - kalman.pending)  # up to the end of the block
-            piece, labels = x[start:stop], torch.from_numpy(slots[start:stop])
+            piece, labels = x[start:stop], torch.from_numpy(class_ids[start:stop])
             phi = self._features(piece, consecutive=True)
             y = torch.nn.functional.one_hot(labels, self.labels.capacity).to(phi.dtype)
             mean, variance = kalman.observe(phi, y)

@@ -146,10 +146,10 @@ class KalmanNetwork(Replaying):
         self.network.eval()
         return self._phi(x).detach().cpu().to(self.filter.mean.dtype)
 
-    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         before = self._state_dict()  # costs little beside the steps of a chunk
         try:
-            return super()._observe(x, slots)
+            return super()._observe(x, class_ids)
         except BadSetting:  # the filter refused a chunk, perhaps after others had been learnt
             self._load_state_dict(before)
             raise
@@ -157,14 +157,14 @@ class KalmanNetwork(Replaying):
     def _log_p(self, x: Tensor) -> Tensor:
         return torch.from_numpy(self.calibration.predict(*self.filter.predict(self._for_filter(x))))
 
-    def _piece(self, x: Tensor, slots: np.ndarray) -> Tensor:
-        phi, labels = self._for_filter(x), torch.from_numpy(slots)
+    def _piece(self, x: Tensor, class_ids: np.ndarray) -> Tensor:
+        phi, labels = self._for_filter(x), torch.from_numpy(class_ids)
         mean, variance = self.filter.observe(phi, F.one_hot(labels, self.labels.capacity).to(phi.dtype))
         return torch.from_numpy(self.calibration.observe(mean, variance, labels))
 
-    def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self._step(self._past(x), torch.from_numpy(slots).to(self.device), self.readout)
-        for old_x, old_y in self._replayed(len(slots)):
+    def _turn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        self._step(self._past(x), torch.from_numpy(class_ids).to(self.device), self.readout)
+        for old_x, old_y in self._replayed(len(class_ids)):
             self._step(old_x, old_y, self._readout())
         self.readout = self._readout()
 

@@ -65,17 +65,17 @@ class LastLabel(OnlineLearner):
         row = self._log_proba(np.array([self.last]), np.array([self.repeats]), np.array([self.steps]))
         return row.repeat(len(x), axis=0)
 
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        before = np.concatenate([[self.last], slots[:-1]])
-        self.repeats += int((before == slots).sum())
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        before = np.concatenate([[self.last], class_ids[:-1]])
+        self.repeats += int((before == class_ids).sum())
         self.steps += int((before >= 0).sum())
-        self.last = int(slots[-1])
+        self.last = int(class_ids[-1])
 
-    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        last = np.concatenate([[self.last], slots[:-1]])
-        repeats = self.repeats + np.concatenate([[0], np.cumsum(last == slots)[:-1]])
+    def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        last = np.concatenate([[self.last], class_ids[:-1]])
+        repeats = self.repeats + np.concatenate([[0], np.cumsum(last == class_ids)[:-1]])
         steps = self.steps + np.concatenate([[0], np.cumsum(last >= 0)[:-1]])
-        self._learn(x, slots)
+        self._learn(x, class_ids)
         return self._log_proba(last, repeats, steps)
 
     def _state_dict(self) -> dict[str, Any]:

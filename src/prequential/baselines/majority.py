@@ -85,20 +85,20 @@ class Majority(OnlineLearner):
     def _predict(self, x: np.ndarray) -> np.ndarray:
         return self._log_proba(self.counts[None]).repeat(len(x), axis=0)
 
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        for slot in slots.tolist():
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        for class_id in class_ids.tolist():
             gone = self.recent[self.next]
             if gone >= 0:
                 self.counts[gone] -= 1
-            self.recent[self.next] = slot
-            self.counts[slot] += 1
+            self.recent[self.next] = class_id
+            self.counts[class_id] += 1
             self.next = (self.next + 1) % self.window
 
-    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        before = np.empty((len(slots), self.labels.capacity), dtype=np.int64)
-        for i in range(len(slots)):
+    def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        before = np.empty((len(class_ids), self.labels.capacity), dtype=np.int64)
+        for i in range(len(class_ids)):
             before[i] = self.counts
-            self._learn(x[i : i + 1], slots[i : i + 1])
+            self._learn(x[i : i + 1], class_ids[i : i + 1])
         return self._log_proba(before)
 
     def _state_dict(self) -> dict[str, Any]:

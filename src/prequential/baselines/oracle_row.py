@@ -47,9 +47,11 @@ class OracleRow(OnlineLearner):
         self.window, self.seed = window, seed
         self.counts = Oracle([window])
 
-    def _charged(self, x: np.ndarray, slots: np.ndarray) -> Charges:
-        correct = self.counts.observe(slots)[:, 0]
-        return Charges(np.full(len(slots), np.inf), np.where(correct, slots, -1), correct, correct.astype(float))
+    def _charged(self, x: np.ndarray, class_ids: np.ndarray) -> Charges:
+        correct = self.counts.observe(class_ids)[:, 0]
+        return Charges(
+            np.full(len(class_ids), np.inf), np.where(correct, class_ids, -1), correct, correct.astype(float)
+        )
 
     def config(self) -> dict[str, Any]:
         return {"classes": self.labels.capacity, "window": self.window, "missing": self.missing, "seed": self.seed}
@@ -60,8 +62,8 @@ class OracleRow(OnlineLearner):
     def _predict(self, x: np.ndarray) -> np.ndarray:
         raise BadInput("the oracle cannot predict: it is right where the label it is told was among the last ones")
 
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self.counts.observe(slots)
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        self.counts.observe(class_ids)
 
     def _state_dict(self) -> dict[str, Any]:
         return self.counts.state_dict()

@@ -70,14 +70,14 @@ class Rebuilt(Remembering):
         """
 
     @abstractmethod
-    def _teach(self, x: np.ndarray, slots: np.ndarray) -> None:
+    def _teach(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         """Teaches the model a batch."""
 
     def _begin(self) -> None:
         self.model = self._make()
         self._normaliser: Normaliser | None = None
         self._x: list[np.ndarray] = []  # standardised examples of the unfinished batch
-        self._slots: list[int] = []
+        self._class_ids: list[int] = []
         self._taught = False
 
     def _ready(self) -> None:
@@ -105,14 +105,14 @@ class Rebuilt(Remembering):
             self._normaliser = normaliser
         return scaled
 
-    def _take(self, x: np.ndarray, slots: np.ndarray) -> None:
-        for i, slot in enumerate(slots.tolist()):
+    def _take(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        for i, class_id in enumerate(class_ids.tolist()):
             self._x.append(self._features(x[i : i + 1], keep=True))
-            self._slots.append(slot)
-            if len(self._slots) == self.stride:
+            self._class_ids.append(class_id)
+            if len(self._class_ids) == self.stride:
                 with self._of_library():
-                    self._teach(np.concatenate(self._x), np.asarray(self._slots, dtype=np.int64))
-                self._x, self._slots, self._taught = [], [], True
+                    self._teach(np.concatenate(self._x), np.asarray(self._class_ids, dtype=np.int64))
+                self._x, self._class_ids, self._taught = [], [], True
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
         self._ready()
@@ -134,11 +134,11 @@ class Rebuilt(Remembering):
             why = f"{type(error).__name__}: {one_line(error, 120)}"
             raise BadInput(f"example {self.position}: model {self.path!r} cannot take it: {why}") from error
 
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self._changing = False  # where the past cannot be read, the model is made again later
         self._ready()
         self._changing = True
-        self._take(x, slots)
+        self._take(x, class_ids)
 
     def _smoothed(self, p: np.ndarray) -> np.ndarray:
         """Log-probabilities: what is there brought to sum 1 (uniform where nothing is), mixed with the uniform."""

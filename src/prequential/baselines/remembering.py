@@ -58,11 +58,11 @@ class Remembering(OnlineLearner):
         super()._take_copy(other)
 
     def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
-        slots = super()._commit(x, ys)
+        class_ids = super()._commit(x, ys)
         if self.remembers:
-            self.memory.write(x, [self.labels[slot] for slot in slots])
-            self.memory.advance(len(slots))
-        return slots
+            self.memory.write(x, [self.labels[class_id] for class_id in class_ids])
+            self.memory.advance(len(class_ids))
+        return class_ids
 
     def _before(self, count: int) -> dict[str, Any]:
         return {**super()._before(count), "memory": self.memory.before()}

@@ -124,14 +124,14 @@ class ReplayStreams(Replaying):
     def _log_p(self, x: Tensor) -> Tensor:
         return torch.log_softmax(F.softplus(self.beta) * self.averaged.eval()(x), dim=1)
 
-    def _turn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        inputs, y = self._past(x), torch.from_numpy(slots).to(self.device)
+    def _turn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        inputs, y = self._past(x), torch.from_numpy(class_ids).to(self.device)
         if self._own["calibration_rate"]:
             with torch.no_grad():
                 logits = self.averaged.eval()(inputs)
             self.calibrator.step(F.cross_entropy(F.softplus(self.beta) * logits, y))
         self._step(inputs, y)
-        for old_x, old_y in self._replayed(len(slots)):
+        for old_x, old_y in self._replayed(len(class_ids)):
             self._step(old_x, old_y)
 
     def _step(self, x: Tensor, y: Tensor) -> None:

@@ -84,8 +84,8 @@ class RiverLearner(Rebuilt):
         for row, values in zip(p, x, strict=True):
             for generator, state in zip(self._generators, before, strict=True):
                 generator.setstate(state)
-            for slot, value in self._ask(_as_dict(values)).items():
-                row[int(slot)] = value
+            for class_id, value in self._ask(_as_dict(values)).items():
+                row[int(class_id)] = value
         for generator, state in zip(self._generators, before, strict=True):
             generator.setstate(state)
         return p
@@ -107,8 +107,8 @@ class RiverLearner(Rebuilt):
                 p[label if label in tied else tied[0]] *= 1 + TIE
         return p
 
-    def _teach(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self.model.learn_one(_as_dict(x[0]), int(slots[0]))
+    def _teach(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        self.model.learn_one(_as_dict(x[0]), int(class_ids[0]))
 
 
 def _as_dict(values: np.ndarray) -> dict[int, float]:

@@ -90,16 +90,16 @@ class SklearnLearner(Rebuilt):
 
     def _proba(self, x: np.ndarray) -> np.ndarray:
         p = np.zeros((len(x), self.labels.capacity))
-        slots = np.asarray(self.model.classes_, dtype=np.int64)
+        class_ids = np.asarray(self.model.classes_, dtype=np.int64)
         with np.errstate(all="ignore"):  # logarithms of 0 for labels not met yet; the smoothing takes care of them
             at = np.arange(len(x)), np.asarray(self.model.predict(x), dtype=np.int64)
             if hasattr(self.model, "predict_proba"):
-                p[:, slots] = self.model.predict_proba(x)
+                p[:, class_ids] = self.model.predict_proba(x)
         # probabilities that round to the same number, or none at all: the prediction stays the model's own
         p[at] = np.where(p.max(1) > 0, np.fmax(p[at], p.max(1) * (1 + 1e-9)), 1.0)
         return p
 
-    def _teach(self, x: np.ndarray, slots: np.ndarray) -> None:
+    def _teach(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         # all classes are named beforehand, since the model cannot get new ones later
         named = {"classes": np.arange(self.labels.capacity)} if self._names_classes and not self._taught else {}
-        self.model.partial_fit(x, slots, **named)
+        self.model.partial_fit(x, class_ids, **named)

@@ -170,12 +170,12 @@ class OnlineLearner(ABC):
         warn_renamed("load_state", "load_state_dict")
         self.load_state_dict(state)
 
-    def _charged(self, x: np.ndarray, slots: np.ndarray) -> Charges:
+    def _charged(self, x: np.ndarray, class_ids: np.ndarray) -> Charges:
         known_before = self._known_before
-        log_p = self._observe(x, slots)
+        log_p = self._observe(x, class_ids)
         # an example's label may be new, and labels new in this call count as known only for the examples after it
-        known = np.maximum.accumulate(np.concatenate([[known_before], slots[:-1] + 1]))
-        return charge(log_p, slots, known)
+        known = np.maximum.accumulate(np.concatenate([[known_before], class_ids[:-1] + 1]))
+        return charge(log_p, class_ids, known)
 
     def replay_from(self, stream: Stream | None) -> None:
         """Says that what was learnt so far and what comes next are the examples of this stream, from its start on.
@@ -306,7 +306,7 @@ class OnlineLearner(ABC):
             "copy.deepcopy(learner) makes another one here"
         )
 
-    # What a subclass writes. x is checked, (n, *shape); slots are the output units of the labels, (n,) int64.
+    # What a subclass writes. x is checked, (n, *shape); class_ids are the output units of the labels, (n,) int64.
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
@@ -320,15 +320,15 @@ class OnlineLearner(ABC):
         """Log-probabilities (n, capacity), each example on its own; must not change the learner."""
 
     @abstractmethod
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         """Learns from the examples in order."""
 
-    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         """Log-probabilities (n, capacity), row i predicted after learning the rows before it; learns them all."""
         rows = []
-        for i in range(len(slots)):
+        for i in range(len(class_ids)):
             rows.append(self._predict(x[i : i + 1]))
-            self._learn(x[i : i + 1], slots[i : i + 1])
+            self._learn(x[i : i + 1], class_ids[i : i + 1])
         return np.concatenate(rows)
 
     @abstractmethod
@@ -395,10 +395,10 @@ class OnlineLearner(ABC):
             def take() -> Made:
                 self._make_ready(x)
                 self._known_before = len(self.labels)
-                slots = self._commit(x, y)
+                class_ids = self._commit(x, y)
                 self._changing = True
-                made = act(x, slots)
-                self.position += len(slots)
+                made = act(x, class_ids)
+                self.position += len(class_ids)
                 return made
 
             return self._attempt(len(x), take)
@@ -463,7 +463,7 @@ def check_missing(missing: bool, standardise: bool | None) -> None:
         raise BadSetting("standardise (False) must be True where features may be missing: a missing one is the mean")
 
 
-def charge(log_p: np.ndarray, slots: np.ndarray, known: np.ndarray) -> Charges:
+def charge(log_p: np.ndarray, class_ids: np.ndarray, known: np.ndarray) -> Charges:
     """What each example costs, given the log-probabilities of all units and how many labels were known at that time.
 
     The mass on units no label has been given yet is shared equally among the labels that could still come, so the
@@ -473,11 +473,11 @@ def charge(log_p: np.ndarray, slots: np.ndarray, known: np.ndarray) -> Charges:
     n, capacity = log_p.shape
     log_p = log_p.astype(np.float64)
     rows = np.arange(n)
-    log_loss = -log_p[rows, slots]
-    for i in np.flatnonzero(slots >= known):
+    log_loss = -log_p[rows, class_ids]
+    for i in np.flatnonzero(class_ids >= known):
         rest = log_p[i, known[i] :]
         log_loss[i] = -(np.logaddexp.reduce(rest) - np.log(capacity - known[i]))
     met = np.where(np.arange(capacity) < known[:, None], log_p, -np.inf)  # (n, capacity)
     predicted = np.where(known > 0, met.argmax(1), -1)
     confidence = np.where(known > 0, np.exp(met[rows, np.maximum(predicted, 0)]), 0.0)
-    return Charges(log_loss, predicted, predicted == slots, confidence)
+    return Charges(log_loss, predicted, predicted == class_ids, confidence)

@@ -307,7 +307,7 @@ class TestImages:
         x, y = np.kron(stream.read(0, 32).x, np.ones((1, 2, 2), np.uint8)), stream.read(0, 32).y
         learner = make(extractor="vgg", streams=1)
         learner.learn_many(x[:16], y[:16])
-        expected = [learner.predict_log_proba_many(x[16:17])[0, learner.labels.slot(y[16])]]
+        expected = [learner.predict_log_proba_many(x[16:17])[0, learner.labels.class_id(y[16])]]
         reported = learner.observe(x[16:], y[16:])
         assert -reported.log_loss[0] == pytest.approx(expected[0], abs=1e-5)
 
