@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from prequential.errors import BadSetting
 from prequential.evaluation.scores import Scores
 from prequential.experiments import NAMES, find_experiment
-from prequential.experiments.base import Ask, Claim, Found, Outcome
+from prequential.experiments.base import Claim, Outcome, Request, Results
 from prequential.learners.base import Charges
 from prequential.learners.registry import make_learner
 
@@ -31,37 +31,37 @@ class Made(Outcome):
         return scores
 
 
-def made(name: str, scale: str, tmp_path) -> tuple[Found, list]:
+def made(name: str, scale: str, tmp_path) -> tuple[Results, list]:
     experiment = find_experiment(name)
-    ask = Ask(scale=scale, seeds=2, stream=experiment.STREAM)
-    trials = experiment.trials(ask)
+    request = Request(scale=scale, seeds=2, stream=experiment.STREAM)
+    trials = experiment.trials(request)
     outcomes = []
     for i, trial in enumerate(trials):
         blank = Made(trial.tags, 0.0, 0.0, 0.0, 1.0, 10.0 ** (9 + i % 5), {}, tmp_path)
         summary = blank.scores().to_dict()
         numbers = {key: summary[key] + 0.001 * i for key in ("accuracy", "log_loss", "bits")}
         outcomes.append(Made(trial.tags, *numbers.values(), 1.0, 10.0 ** (9 + i % 5), summary, tmp_path))
-    return Found(tuple(outcomes), ask), trials
+    return Results(tuple(outcomes), request), trials
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
 @pytest.mark.parametrize("name", NAMES)
 def test_trials_figures_and_claims(name, scale, tmp_path):
-    found, trials = made(name, scale, tmp_path)
+    results, trials = made(name, scale, tmp_path)
     assert len({trial.name for trial in trials}) == len(trials) > 0
     for trial in trials:
-        run = trial.run_settings(found.ask)
+        run = trial.run_settings(results.request)
         make_learner(run.learner, 10, settings=trial.settings if scale == "small" else trial.settings.changed(width=64))
         # what the experiments are about, but for the one that compares it
         assert trial.settings.method == ("paper" if name != "split-emnist-mixed" else trial.tags["method"])
         assert re.fullmatch(r"[\w=.,:()\[\] -]+", trial.name)
-    figures = find_experiment(name).figures(found)
+    figures = find_experiment(name).figures(results)
     assert figures
-    for drawn in figures.values():
-        assert isinstance(drawn.figure, Figure)
-        assert drawn.figure.axes[0].lines
-        assert drawn.says.endswith(".")
-    claims = find_experiment(name).claims(found)
+    for captioned in figures.values():
+        assert isinstance(captioned.figure, Figure)
+        assert captioned.figure.axes[0].lines
+        assert captioned.caption.endswith(".")
+    claims = find_experiment(name).claims(results)
     assert claims
     for claim in claims:
         assert isinstance(claim, Claim)
@@ -82,15 +82,15 @@ def test_unknown():
 
 
 def test_table_1_says_which_rows_are_out_of_order(tmp_path):
-    found, _ = made("cloc-table", "paper", tmp_path)
+    results, _ = made("cloc-table", "paper", tmp_path)
     shares = {
         "acm": 0.6,
         "transformer(method=paper,recent=0)": 0.59,
         "kalman": 0.3,
         "replay-streams(hidden=[256])": 0.2,
     }
-    kept = [replace(o, accuracy=shares[o.tags["learner"]]) for o in found.outcomes if o.tags["learner"] in shares]
-    ahead, order = find_experiment("cloc-table").claims(replace(found, outcomes=tuple(kept)))
+    kept = [replace(o, accuracy=shares[o.tags["learner"]]) for o in results.outcomes if o.tags["learner"] in shares]
+    ahead, order = find_experiment("cloc-table").claims(replace(results, outcomes=tuple(kept)))
     assert ahead.found == "transformer 59.0%, best of the others acm 60.0%"
     assert order.found == (
         "2 of 6 pairs of rows are in the paper's order; replay-streams (learned) is not above acm, kalman; "
@@ -100,20 +100,20 @@ def test_table_1_says_which_rows_are_out_of_order(tmp_path):
 
 
 def test_small_streams_are_judged_by_their_last_tenth(tmp_path):
-    found, _ = made("cloc-table", "small", tmp_path)
-    latest = found.latest()
-    scores = found.outcomes[0].scores()
+    results, _ = made("cloc-table", "small", tmp_path)
+    latest = results.latest()
+    scores = results.outcomes[0].scores()
     last = scores.curve(60)
     assert last["examples"][-1] == 60
     assert latest[0] == last["accuracy"][-1] > scores.accuracy  # it gets better
-    assert find_experiment("cloc-table").claims(found)[0].found.startswith("over the last tenth transformer ")
+    assert find_experiment("cloc-table").claims(results)[0].found.startswith("over the last tenth transformer ")
 
 
 @pytest.mark.parametrize("name", ["cloc-table", "cloc-features", "cloc-window"])
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_where_they_are_judged_by_it_the_average_is_given_too(name, scale, tmp_path):
-    found, _ = made(name, scale, tmp_path)
-    for claim in find_experiment(name).claims(found):
+    results, _ = made(name, scale, tmp_path)
+    for claim in find_experiment(name).claims(results):
         assert claim.found.startswith("over the last tenth ") == (scale == "small")
         assert ("; over all of it " in claim.found) == (scale == "small")
 
@@ -144,8 +144,8 @@ def test_phases_are_where_the_accuracy_rises(two, pi, holds, tmp_path):
         for model, places in (("two-token", two), ("pi", pi))
         for seed, place in enumerate(places)
     ]
-    found = Found(tuple(outcomes), Ask(scale="small", seeds=3, stream="photos"))
-    claim = find_experiment("cloc-two-token").claims(found)[0]
+    results = Results(tuple(outcomes), Request(scale="small", seeds=3, stream="photos"))
+    claim = find_experiment("cloc-two-token").claims(results)[0]
     assert claim.holds is holds
     if holds is not None:
         at = [int(place) for place in re.findall(r"\d+", claim.found.partition("halfway at ")[2].partition(", pi")[0])]

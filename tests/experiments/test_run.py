@@ -10,7 +10,7 @@ import pytest
 from prequential.cli.app import main
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import run as running
-from prequential.experiments.base import PAPER, Ask, Claim, Drawn, over_seeds
+from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request, over_seeds
 from prequential.experiments.claims import write_claims
 from prequential.plots.studies import draw_instantaneous, draw_lines
 
@@ -19,16 +19,18 @@ RUN = {"tasks": 2, "task_length": 40}
 TINY = SimpleNamespace(
     __doc__="A tiny experiment.\n\nShows: that it works.",
     STREAM="digits",
-    trials=lambda ask: [
+    trials=lambda request: [
         trial
         for streams in (1, 2)
-        for trial in over_seeds(ask, SMALL.changed(streams=streams), {"streams": streams}, run=RUN)
+        for trial in over_seeds(request, SMALL.changed(streams=streams), {"streams": streams}, run=RUN)
     ],
-    figures=lambda found: {
-        "lines": Drawn(draw_lines({"pi": {1: [found.where(streams=1).mean()]}}, over="streams"), "Something."),
-        "curves": Drawn(draw_instantaneous({"pi": found.scores()}), "Something else."),
+    figures=lambda results: {
+        "lines": CaptionedFigure(
+            draw_lines({"pi": {1: [results.where(streams=1).mean()]}}, over="streams"), "Something."
+        ),
+        "curves": CaptionedFigure(draw_instantaneous({"pi": results.scores()}), "Something else."),
     },
-    claims=lambda found: [Claim("More is more.", f"{found.mean():.1%}", True), Claim("Less is more.", "no", False)],
+    claims=lambda results: [Claim("More is more.", f"{results.mean():.1%}", True), Claim("Less is more.", "no", False)],
 )
 
 
@@ -37,19 +39,19 @@ def tiny(monkeypatch):
     monkeypatch.setattr(running, "find_experiment", lambda name: TINY)
 
 
-def ask(**changes):
-    return Ask(**{"scale": "small", "seeds": 2, "stream": "digits", **changes})
+def request(**changes):
+    return Request(**{"scale": "small", "seeds": 2, "stream": "digits", **changes})
 
 
 def test_runs_draws_and_concludes(tmp_path):
-    found = running.run_experiment("split-emnist", ask(), tmp_path / "out", jobs=2)
-    assert [o.tags for o in found.outcomes] == [{"streams": e, "seed": s} for e in (1, 2) for s in (0, 1)]
+    results = running.run_experiment("split-emnist", request(), tmp_path / "out", jobs=2)
+    assert [o.tags for o in results.outcomes] == [{"streams": e, "seed": s} for e in (1, 2) for s in (0, 1)]
     for name in ("lines.png", "lines.svg", "curves.png", "result.md", "results.json"):
         assert (tmp_path / "out" / name).stat().st_size > 200
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert results["command"] == "prequential experiment split-emnist --scale small --seeds 2"
-    assert {o["examples"] for o in results["outcomes"]} == {80}
-    assert results["outcomes"][1]["accuracy"] == found.outcomes[1].accuracy
+    saved = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert saved["command"] == "prequential experiment split-emnist --scale small --seeds 2"
+    assert {o["examples"] for o in saved["outcomes"]} == {80}
+    assert saved["outcomes"][1]["accuracy"] == results.outcomes[1].accuracy
     page = (tmp_path / "out" / "result.md").read_text()
     assert page.startswith("# A tiny experiment.")
     assert "| Less is more. | no | does not hold |" in page
@@ -57,19 +59,19 @@ def test_runs_draws_and_concludes(tmp_path):
 
 
 def test_what_is_finished_is_not_run_again(tmp_path):
-    running.run_experiment("split-emnist", ask(seeds=1), tmp_path, jobs=0)
+    running.run_experiment("split-emnist", request(seeds=1), tmp_path, jobs=0)
     records = tmp_path / "runs" / "streams=1,seed=0" / "records"
     before = {path: path.stat().st_mtime_ns for path in records.iterdir()}
-    running.run_experiment("split-emnist", ask(seeds=2), tmp_path, jobs=0)
+    running.run_experiment("split-emnist", request(seeds=2), tmp_path, jobs=0)
     assert {path: path.stat().st_mtime_ns for path in records.iterdir()} == before
     assert len(json.loads((tmp_path / "results.json").read_text())["outcomes"]) == 4
     with pytest.raises(BadSetting, match="was made with width = 16, not 32; give another --out"):
-        running.run_experiment("split-emnist", ask(), tmp_path, jobs=0, options={"width": 32})
+        running.run_experiment("split-emnist", request(), tmp_path, jobs=0, options={"width": 32})
 
 
 def test_claims_of_several_experiments_on_one_page(tmp_path):
     for name in ("cloc-chunk", "split-emnist"):
-        running.run_experiment(name, ask(seeds=1), tmp_path / name, jobs=0)
+        running.run_experiment(name, request(seeds=1), tmp_path / name, jobs=0)
     assert write_claims([tmp_path], tmp_path / "claims.md") == 4
     page = (tmp_path / "claims.md").read_text()
     assert page.index("## split-emnist") < page.index("## cloc-chunk")
@@ -95,7 +97,7 @@ def test_mistakes_get_a_sentence(tmp_path, capsys):
 def test_missing_data_is_told_before_anything_is_made(tmp_path, stream, name):
     says = rf"'{stream}' names no path; expected {name}:PATH, or '{name}\(download=true\)'"
     with pytest.raises(BadInput, match=says):
-        running.run_experiment("split-emnist", ask(stream=stream), tmp_path / "out", jobs=0)
+        running.run_experiment("split-emnist", request(stream=stream), tmp_path / "out", jobs=0)
     assert not (tmp_path / "out").exists()
 
 

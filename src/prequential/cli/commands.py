@@ -146,7 +146,7 @@ def experiment(
     from rich.console import Console
 
     from prequential.experiments import find_experiment
-    from prequential.experiments.base import Ask
+    from prequential.experiments.base import Request
     from prequential.experiments.claims import write_claims
     from prequential.experiments.run import list_experiments, run_experiment
 
@@ -163,10 +163,10 @@ def experiment(
         raise PrequentialError(f"only `claims` takes folders; {name} was given {folders[0]}")
     if seeds < 1:
         raise PrequentialError(f"seeds ({seeds}) must be at least 1")
-    ask = Ask(scale=scale, seeds=seeds, stream=stream or find_experiment(name).STREAM)
+    request = Request(scale=scale, seeds=seeds, stream=stream or find_experiment(name).STREAM)
     directory = out or Path("runs", "experiments", f"{name}-{scale}")
     options = {} if precision is None else {"precision": precision}
-    if run_experiment(name, ask, directory, jobs=jobs, options=options, console=console) is None:
+    if run_experiment(name, request, directory, jobs=jobs, options=options, console=console) is None:
         console.print(f"stopped; the same command goes on in {directory}", soft_wrap=True)
 
 

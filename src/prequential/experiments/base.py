@@ -4,9 +4,9 @@ An experiment is a module with
 
 * a docstring: what it shows, the settings, the hardware and time, and what the paper leads one to expect;
 * `STREAM`, the stream it runs on unless told otherwise;
-* `trials(ask)`, the runs it needs;
-* `figures(found)`, by name;
-* `claims(found)`, what the paper says and whether it held.
+* `trials(request)`, the runs it needs;
+* `figures(results)`, by name;
+* `claims(results)`, what the paper says and whether it held.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ON_IMAGES = PAPER.changed(depth=4, width=256, window=512, chunk=50, streams=8, r
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
-    """What a user asks an experiment for."""
+class Request:
+    """What an experiment is run with: its scale, the number of seeds, the stream."""
 
     scale: Scale
     seeds: int
@@ -68,8 +68,8 @@ class Trial:
         """A name for it, and for its folder."""
         return ",".join(f"{tag}={value}" for tag, value in self.tags.items()).replace("/", "-")
 
-    def run_settings(self, ask: Ask) -> RunSettings:
-        return RunSettings(**{"stream": ask.stream, "learner": self.learner, **self.run})
+    def run_settings(self, request: Request) -> RunSettings:
+        return RunSettings(**{"stream": request.stream, "learner": self.learner, **self.run})
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Found:
+class Results:
     """What came out of an experiment."""
 
     outcomes: tuple[Outcome, ...]
-    ask: Ask
+    request: Request
 
-    def where(self, **tags: Any) -> Found:
+    def where(self, **tags: Any) -> Results:
         """Those of the outcomes with these tags."""
         kept = [o for o in self.outcomes if all(o.tags.get(tag) == value for tag, value in tags.items())]
         return replace(self, outcomes=tuple(kept))
@@ -126,14 +126,14 @@ class Found:
 
     def best(self, tag: str, over: str, what: str = "accuracy") -> dict[Any, tuple[Any, float]]:
         """For each value of a tag, the value of another with the best mean over the rest, and that mean."""
-        found = {}
+        chosen = {}
         for value in self.values(tag):
             here = self.where(**{tag: value})
             means = {other: here.where(**{over: other}).mean(what) for other in here.values(over)}
             choose: Callable[..., Any] = max if what == "accuracy" else min
             best = choose(means, key=means.__getitem__)
-            found[value] = (best, means[best])
-        return found
+            chosen[value] = (best, means[best])
+        return chosen
 
     def __len__(self) -> int:
         return len(self.outcomes)
@@ -149,15 +149,15 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class CaptionedFigure:
     """A figure, and a sentence on what it shows."""
 
     figure: Figure
-    says: str
+    caption: str
 
 
 def over_seeds(
-    ask: Ask,
+    request: Request,
     settings: Settings,
     tags: dict[str, Any],
     *,
@@ -167,7 +167,7 @@ def over_seeds(
     """The same trial with every seed."""
     return [
         Trial(tags={**tags, "seed": seed}, settings=settings.changed(seed=seed), learner=learner, run=run or {})
-        for seed in range(ask.seeds)
+        for seed in range(request.seeds)
     ]
 
 

@@ -20,7 +20,7 @@ def write_claims(folders: list[Path], out: Path) -> int:
     out
         The page.
     """
-    found = sorted(
+    directories = sorted(
         {
             path.parent
             for folder in folders
@@ -28,10 +28,11 @@ def write_claims(folders: list[Path], out: Path) -> int:
             if path.is_file()
         }
     )
-    if not found:
+    if not directories:
         raise BadInput(f"there are no results of experiments in {', '.join(map(str, folders))}")
     many = sorted(
-        (read_results(folder) | {"folder": folder} for folder in found), key=lambda r: NAMES.index(r["experiment"])
+        (read_results(folder) | {"folder": folder} for folder in directories),
+        key=lambda r: NAMES.index(r["experiment"]),
     )
     lines = [
         "# What the paper claims, and what was found",
@@ -41,10 +42,10 @@ def write_claims(folders: list[Path], out: Path) -> int:
         "37 million photos. `photos` is a stand-in for CLOC, not CLOC.",
         "",
     ]
-    for results in many:
-        if results["claims"]:
-            lines += [f"## {results['experiment']}", "", f"`{results['command']}`", "", *claims_table([results]), ""]
-    held = [claim["holds"] for results in many for claim in results["claims"]]
+    for saved in many:
+        if saved["claims"]:
+            lines += [f"## {saved['experiment']}", "", f"`{saved['command']}`", "", *claims_table([saved]), ""]
+    held = [claim["holds"] for saved in many for claim in saved["claims"]]
     lines.insert(
         6,
         f"{held.count(True)} of {len(held)} hold, {held.count(False)} do not, of {held.count(None)} nothing can be said.\n",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from prequential.evaluation.scores import Scores
-from prequential.experiments.base import PAPER, Ask, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import PAPER, CaptionedFigure, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_instantaneous, draw_lines
 from prequential.settings import Settings
 
@@ -22,82 +22,83 @@ RATES = (0.06, 0.18, 0.5)
 PAPER_RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
-def base(ask: Ask) -> Settings:
-    return SMALL if ask.small else BASE
+def base(request: Request) -> Settings:
+    return SMALL if request.small else BASE
 
 
-def examples(ask: Ask, share: float = 1.0) -> dict[str, int]:
+def examples(request: Request, share: float = 1.0) -> dict[str, int]:
     """How much of the stream is run over; all of it at paper scale."""
-    return {"examples": int(SMALL_EXAMPLES * share)} if ask.small else {}
+    return {"examples": int(SMALL_EXAMPLES * share)} if request.small else {}
 
 
-def judged(found: Found) -> float:
+def judged(results: Results) -> float:
     """What claims are about: mean accuracy, over the last tenth where the stream is short.
 
     The start is most of a short stream, and there the transformer has not found out yet what its context is for.
     """
-    return float(np.mean(found.latest())) if found.ask.small else found.mean()
+    return float(np.mean(results.latest())) if results.request.small else results.mean()
 
 
-def say_judged(said: str, on_average: str, ask: Ask) -> str:
+def say_judged(said: str, on_average: str, request: Request) -> str:
     """What claims say: the accuracies that they are about, and beside them those over the whole stream."""
-    return f"over the last tenth {said}; over all of it {on_average}" if ask.small else said
+    return f"over the last tenth {said}; over all of it {on_average}" if request.small else said
 
 
-def figure_of_latest(groups: dict[str, list[Scores]]) -> Drawn:
+def figure_of_latest(groups: dict[str, list[Scores]]) -> CaptionedFigure:
     """How each of them does late in the stream, where its start no longer counts."""
     shortest = min(scores.count for some in groups.values() for scores in some)
-    return Drawn(
+    return CaptionedFigure(
         draw_instantaneous(groups, max(1, shortest // 20)), "Accuracy over the latest twentieth, and over all so far."
     )
 
 
-def rates(ask: Ask) -> tuple[float, ...]:
+def rates(request: Request) -> tuple[float, ...]:
     """The learning rates alpha_0 that are swept; the paper sweeps seven."""
-    return RATES if ask.small else PAPER_RATES
+    return RATES if request.small else PAPER_RATES
 
 
-def swept(ask: Ask, setting: str, values: tuple[int, ...], **more: Any) -> list[Trial]:
+def swept(request: Request, setting: str, values: tuple[int, ...], **more: Any) -> list[Trial]:
     """Every value of a setting with every learning rate."""
     return [
         trial
         for value in values
-        for rate in rates(ask)
+        for rate in rates(request)
         for trial in over_seeds(
-            ask,
-            base(ask).changed(**{setting: value, "rate": rate, **more}),
+            request,
+            base(request).changed(**{setting: value, "rate": rate, **more}),
             {setting: value, "rate": rate},
-            run=examples(ask),
+            run=examples(request),
         )
     ]
 
 
-def figures_of_sweep(found: Found, setting: str, over: str) -> dict[str, Drawn]:
+def figures_of_sweep(results: Results, setting: str, over: str) -> dict[str, CaptionedFigure]:
     """Average accuracy over the learning rate, a line for each value of a setting; and over the setting, each at its best rate."""
 
     def accuracies(**tags: Any) -> list[float]:
-        return [o.accuracy for o in found.where(**tags).outcomes]
+        return [o.accuracy for o in results.where(**tags).outcomes]
 
     lines = {
         f"{over.split()[-1]} = {value}": {
-            rate: accuracies(**{setting: value, "rate": rate}) for rate in found.values("rate")
+            rate: accuracies(**{setting: value, "rate": rate}) for rate in results.values("rate")
         }
-        for value in found.values(setting)
+        for value in results.values(setting)
     }
     best = {
-        value: accuracies(**{setting: value, "rate": rate}) for value, (rate, _) in found.best(setting, "rate").items()
+        value: accuracies(**{setting: value, "rate": rate})
+        for value, (rate, _) in results.best(setting, "rate").items()
     }
     return {
-        "rates": Drawn(
+        "rates": CaptionedFigure(
             draw_lines(lines, over="learning rate α₀ (step size α₀/D)"),
             f"Average accuracy by learning rate, a line for each {over}.",
         ),
-        "best": Drawn(
+        "best": CaptionedFigure(
             draw_lines({"pi": best}, over=over), f"Average accuracy by the {over}, each at its best learning rate."
         ),
     }
 
 
-def say_best(found: Found, setting: str) -> str:
-    best = found.best(setting, "rate")
+def say_best(results: Results, setting: str) -> str:
+    best = results.best(setting, "rate")
     return ", ".join(f"{value}: {mean:.1%} (rate {rate:g})" for value, (rate, mean) in best.items())

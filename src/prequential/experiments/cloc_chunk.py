@@ -11,26 +11,26 @@ Expected: S is not critical; larger chunks like higher learning rates.
 
 from __future__ import annotations
 
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial
+from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial
 from prequential.experiments.cloc import STREAM, figures_of_sweep, say_best, swept
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
 
-def trials(ask: Ask) -> list[Trial]:
-    return swept(ask, "chunk", (16, 64, 256) if ask.small else (32, 64, 128, 256, 512, 1024))
+def trials(request: Request) -> list[Trial]:
+    return swept(request, "chunk", (16, 64, 256) if request.small else (32, 64, 128, 256, 512, 1024))
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    return figures_of_sweep(found, "chunk", "chunk size S")
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    return figures_of_sweep(results, "chunk", "chunk size S")
 
 
-def claims(found: Found) -> list[Claim]:
-    best = found.best("chunk", "rate")
+def claims(results: Results) -> list[Claim]:
+    best = results.best("chunk", "rate")
     means = [mean for _, mean in best.values()]
     chosen = [best[value][0] for value in sorted(best)]
     return [
-        Claim("The chunk size is not critical.", say_best(found, "chunk"), min(means) > 0.9 * max(means)),
+        Claim("The chunk size is not critical.", say_best(results, "chunk"), min(means) > 0.9 * max(means)),
         Claim(
             "Larger chunks like higher learning rates.",
             ", ".join(f"S {value}: α₀ {best[value][0]:g}" for value in sorted(best)),

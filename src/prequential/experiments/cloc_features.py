@@ -13,7 +13,7 @@ Expected on CLOC: 59 % against 18 % without images and 19 % without context.
 
 from __future__ import annotations
 
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples, figure_of_latest, judged, say_judged
 from prequential.plots.comparison import draw_accuracies
 
@@ -27,31 +27,31 @@ LEARNERS = {
 }
 
 
-def trials(ask: Ask) -> list[Trial]:
+def trials(request: Request) -> list[Trial]:
     return [
         trial
         for name, learner in LEARNERS.items()
-        for trial in over_seeds(ask, base(ask), {"learner": name}, learner=learner, run=examples(ask, 25))
+        for trial in over_seeds(request, base(request), {"learner": name}, learner=learner, run=examples(request, 25))
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    groups = {name: found.where(learner=name).scores() for name in found.values("learner")}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    groups = {name: results.where(learner=name).scores() for name in results.values("learner")}
     return {
-        "curves": Drawn(
-            draw_accuracies({found.ask.stream: groups}),
+        "curves": CaptionedFigure(
+            draw_accuracies({results.request.stream: groups}),
             "Average accuracy so far: with all, without images, without context, and of two that know labels alone.",
         ),
         "latest": figure_of_latest({name: of for name, of in groups.items() if not name.startswith("oracle")}),
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    own, context, image = (found.where(learner=name) for name in ("transformer", "no attention", "no image"))
+def claims(results: Results) -> list[Claim]:
+    own, context, image = (results.where(learner=name) for name in ("transformer", "no attention", "no image"))
 
-    def say(other: Found, without: str) -> str:
+    def say(other: Results, without: str) -> str:
         said = f"{judged(own):.1%} with, {judged(other):.1%} without {without}"
-        return say_judged(said, f"{own.mean():.1%} and {other.mean():.1%}", found.ask)
+        return say_judged(said, f"{own.mean():.1%} and {other.mean():.1%}", results.request)
 
     return [
         Claim("Without context (C = 0) it collapses.", say(context, "context"), judged(context) < judged(own) / 2),

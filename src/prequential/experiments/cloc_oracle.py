@@ -11,37 +11,37 @@ Expected on CLOC: 12 % for W = 1, rising with W.
 
 from __future__ import annotations
 
-from prequential.experiments.base import PAPER, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.cloc import STREAM
 from prequential.plots.studies import draw_lines
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
 
-def trials(ask: Ask) -> list[Trial]:
+def trials(request: Request) -> list[Trial]:
     return [
         trial
         for window in (2**i for i in range(12))
         for trial in over_seeds(
-            ask,
+            request,
             PAPER,
             {"window": window},
             learner=f"oracle(window={window})",
-            run={"examples": 100_000} if ask.small else {},
+            run={"examples": 100_000} if request.small else {},
         )
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    line = {window: [o.accuracy for o in found.where(window=window).outcomes] for window in found.values("window")}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    line = {window: [o.accuracy for o in results.where(window=window).outcomes] for window in results.values("window")}
     return {
-        "oracle": Drawn(
+        "oracle": CaptionedFigure(
             draw_lines({"oracle": line}, over="last W labels", what="accuracy of the oracle"),
             "How often the label is among the last W.",
         )
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    one = found.where(window=1).mean()
+def claims(results: Results) -> list[Claim]:
+    one = results.where(window=1).mean()
     return [Claim("The label before is right for about 12 %.", f"{one:.1%}", abs(one - 0.12) < 0.02)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Outcome, Trial, over_seeds
+from prequential.experiments.base import CaptionedFigure, Claim, Outcome, Request, Results, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base
 from prequential.plots.studies import draw_front
 
@@ -29,22 +29,22 @@ CUBE = {
 }
 
 
-def trials(ask: Ask) -> list[Trial]:
-    cube, runs = (SMALL, 16) if ask.small else (CUBE, 250)
+def trials(request: Request) -> list[Trial]:
+    cube, runs = (SMALL, 16) if request.small else (CUBE, 250)
     rng = np.random.default_rng(0)  # the same points for every method
     points: list[dict[str, float]] = []
     while len(points) < runs:
         point = {name: values[rng.integers(len(values))] for name, values in cube.items()}
         if point not in points:
             points.append(point)
-    run = {"examples": 10_000} if ask.small else {}
+    run = {"examples": 10_000} if request.small else {}
     return [
         trial
         for model in ("pi", "two-token")
         for point in points
         for trial in over_seeds(
-            ask,
-            base(ask).changed(
+            request,
+            base(request).changed(
                 **{**point, "model": model, "window": point["window"] * (2 if model == "two-token" else 1)}
             ),
             {"model": model, **point},
@@ -53,28 +53,28 @@ def trials(ask: Ask) -> list[Trial]:
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
+def figures(results: Results) -> dict[str, CaptionedFigure]:
     points = {
-        model: [(o.macs or 0.0, o.accuracy) for o in found.where(model=model).outcomes]
-        for model in found.values("model")
+        model: [(o.macs or 0.0, o.accuracy) for o in results.where(model=model).outcomes]
+        for model in results.values("model")
     }
     return {
-        "pareto": Drawn(
+        "pareto": CaptionedFigure(
             draw_front(points), "Average accuracy over multiply-accumulates; the line is the best for the money."
         )
     }
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(results: Results) -> list[Claim]:
     def front(model: str) -> list[Outcome]:
         best, kept = -1.0, []
-        for outcome in sorted(found.where(model=model).outcomes, key=lambda o: o.macs or 0.0):
+        for outcome in sorted(results.where(model=model).outcomes, key=lambda o: o.macs or 0.0):
             if outcome.accuracy > best:
                 best = outcome.accuracy
                 kept.append(outcome)
         return kept
 
-    top = {model: max(o.accuracy for o in found.where(model=model).outcomes) for model in ("pi", "two-token")}
+    top = {model: max(o.accuracy for o in results.where(model=model).outcomes) for model in ("pi", "two-token")}
     depth = {model: float(np.mean([o.tags["depth"] for o in front(model)])) for model in ("pi", "two-token")}
     return [
         Claim(

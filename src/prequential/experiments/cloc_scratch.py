@@ -14,7 +14,7 @@ Expected on CLOC: 67 %, more than with frozen ResNet features (59 %).
 
 from __future__ import annotations
 
-from prequential.experiments.base import PAPER, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_instantaneous
 
 STREAM = "cifar100"
@@ -22,8 +22,8 @@ WAYS = 10  # classes of the small one
 BASE = PAPER.changed(extractor="convnext", extractor_rate=3e-4, depth=2)
 
 
-def trials(ask: Ask) -> list[Trial]:
-    if ask.small:
+def trials(request: Request) -> list[Trial]:
+    if request.small:
         settings = BASE.changed(width=128, chunk=32, window=256, streams=2, rate=0.06)
         run = {"tasks": 1, "task_length": 10_000, "ways": WAYS}
     else:
@@ -32,27 +32,27 @@ def trials(ask: Ask) -> list[Trial]:
     return [
         trial
         for name, window in (("with context", settings.window), ("no attention", 0))
-        for trial in over_seeds(ask, settings.changed(window=window), {"learner": name}, run=run)
+        for trial in over_seeds(request, settings.changed(window=window), {"learner": name}, run=run)
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    groups = {name: found.where(learner=name).scores() for name in found.values("learner")}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    groups = {name: results.where(learner=name).scores() for name in results.values("learner")}
     return {
-        "scratch": Drawn(
+        "scratch": CaptionedFigure(
             draw_instantaneous(groups), "Accuracy with the image network learned online, with and without context."
         )
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    own, alone = found.where(learner="with context").mean(), found.where(learner="no attention").mean()
+def claims(results: Results) -> list[Claim]:
+    own, alone = results.where(learner="with context").mean(), results.where(learner="no attention").mean()
     together = Claim(
         "Learned from scratch, the network and the context work together.",
         f"{own:.1%} with, {alone:.1%} without context",
-        None if found.ask.small else own > alone,  # ten classes that never change need no context
+        None if results.request.small else own > alone,  # ten classes that never change need no context
     )
-    if not found.ask.small:
+    if not results.request.small:
         return [together]
     return [
         together,

@@ -11,32 +11,32 @@ Expected: more streams help and make the learning rate matter less; one stream i
 
 from __future__ import annotations
 
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial
+from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial
 from prequential.experiments.cloc import STREAM, figures_of_sweep, say_best, swept
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
 
-def trials(ask: Ask) -> list[Trial]:
-    return swept(ask, "streams", (1, 2, 4, 8) if ask.small else (1, 2, 4, 8, 16))
+def trials(request: Request) -> list[Trial]:
+    return swept(request, "streams", (1, 2, 4, 8) if request.small else (1, 2, 4, 8, 16))
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    return figures_of_sweep(found, "streams", "replay streams E")
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    return figures_of_sweep(results, "streams", "replay streams E")
 
 
-def claims(found: Found) -> list[Claim]:
-    best = found.best("streams", "rate")
+def claims(results: Results) -> list[Claim]:
+    best = results.best("streams", "rate")
     numbers = sorted(best)
     means = [best[value][1] for value in numbers]
 
     def at_low_rate(number: int) -> float:
-        here = found.where(streams=number)
+        here = results.where(streams=number)
         return here.where(rate=min(here.values("rate"))).mean() / best[number][1]
 
     few, many = at_low_rate(numbers[0]), at_low_rate(numbers[-1])
     return [
-        Claim("More streams help.", say_best(found, "streams"), means[-1] > means[0]),
+        Claim("More streams help.", say_best(results, "streams"), means[-1] > means[0]),
         Claim(
             "More streams make it robust against low learning rates.",
             f"at the lowest rate {few:.0%} of its best with {numbers[0]} stream, {many:.0%} with {numbers[-1]}",

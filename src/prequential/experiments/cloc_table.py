@@ -17,32 +17,36 @@ from __future__ import annotations
 import numpy as np
 
 from prequential.comparisons.table1 import LEARNED, OWN, PAPER, check_order, misplaced
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples, figure_of_latest, judged, say_judged
 from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
 
-def trials(ask: Ask) -> list[Trial]:
+def trials(request: Request) -> list[Trial]:
     return [
         trial
         for learner in PAPER
-        for trial in over_seeds(ask, base(ask), {"learner": learner}, learner=learner, run=examples(ask, 25))
+        for trial in over_seeds(
+            request, base(request), {"learner": learner}, learner=learner, run=examples(request, 25)
+        )
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    groups = {_short(name): found.where(learner=name).scores() for name in found.values("learner")}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    groups = {_short(name): results.where(learner=name).scores() for name in results.values("learner")}
     ranked = sorted(groups, key=lambda name: -float(np.mean([scores.accuracy for scores in groups[name]])))
     return {
-        "table": Drawn(draw_accuracies({found.ask.stream: groups}), "Average accuracy so far of every row of Table 1."),
+        "table": CaptionedFigure(
+            draw_accuracies({results.request.stream: groups}), "Average accuracy so far of every row of Table 1."
+        ),
         "latest": figure_of_latest({name: groups[name] for name in ranked[:5]}),
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    rows = {learner: found.where(learner=learner) for learner in found.values("learner")}
+def claims(results: Results) -> list[Claim]:
+    rows = {learner: results.where(learner=learner) for learner in results.values("learner")}
     means = {learner: judged(of) for learner, of in rows.items()}
     second = max((learner for learner in means if learner != OWN), key=means.__getitem__)
     wrong = misplaced(means)
@@ -54,12 +58,12 @@ def claims(found: Found) -> list[Claim]:
     return [
         Claim(
             "The transformer is ahead of every other row (on CLOC by 21 points).",
-            say_judged(ahead, f"{on_average[OWN]:.1%} and {on_average[second]:.1%}", found.ask),
+            say_judged(ahead, f"{on_average[OWN]:.1%} and {on_average[second]:.1%}", results.request),
             means[OWN] > means[second],
         ),
         Claim(
             "The order of the rows of Table 1.",
-            say_judged(order, _pairs_in_order(on_average), found.ask),
+            say_judged(order, _pairs_in_order(on_average), results.request),
             not otherwise,
         ),
     ]

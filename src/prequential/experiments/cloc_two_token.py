@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from prequential.evaluation.scores import Scores
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.cloc import STREAM, base, examples
 from prequential.plots.studies import draw_instantaneous
 
@@ -24,31 +24,31 @@ LEAST_SEEDS = 3  # chance is what this is about
 LEAST_RISE = 0.05  # between the first tenth and the last; a model that rises less has not changed yet
 
 
-def trials(ask: Ask) -> list[Trial]:
-    ask = Ask(scale=ask.scale, seeds=max(ask.seeds, LEAST_SEEDS), stream=_one_world(ask.stream))
-    pi = base(ask)
+def trials(request: Request) -> list[Trial]:
+    request = Request(scale=request.scale, seeds=max(request.seeds, LEAST_SEEDS), stream=_one_world(request.stream))
+    pi = base(request)
     two = pi.changed(model="two-token", depth=2 * pi.depth, window=2 * pi.window)
-    run = {"stream": ask.stream, **(examples(ask) or {"examples": 10_000_000})}
+    run = {"stream": request.stream, **(examples(request) or {"examples": 10_000_000})}
     return [
         trial
         for name, settings in (("pi", pi), ("two-token", two))
-        for trial in over_seeds(ask, settings, {"model": name}, run=run)
+        for trial in over_seeds(request, settings, {"model": name}, run=run)
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    groups = {f"{o.tags['model']}, seed {o.tags['seed']}": [o.scores()] for o in found.outcomes}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    groups = {f"{o.tags['model']}, seed {o.tags['seed']}": [o.scores()] for o in results.outcomes}
     window = max(100, min(scores.count for some in groups.values() for scores in some) // 10)  # six lines in one panel
     return {
-        "phases": Drawn(
+        "phases": CaptionedFigure(
             draw_instantaneous(groups, window),
             "Accuracy of both models, several seeds of the initial weights on one stream.",
         )
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    risen = {model: [_rise(scores) for scores in found.where(model=model).scores()] for model in ("two-token", "pi")}
+def claims(results: Results) -> list[Claim]:
+    risen = {model: [_rise(scores) for scores in results.where(model=model).scores()] for model in ("two-token", "pi")}
     places = {model: [place for _, place in rises] for model, rises in risen.items()}
     changed = all(rise >= LEAST_RISE for rises in risen.values() for rise, _ in rises)
     spread = {model: max(of) - min(of) for model, of in places.items()}
@@ -56,7 +56,7 @@ def claims(found: Found) -> list[Claim]:
         f"{model} by {100 * min(rises)[0]:.0f} to {100 * max(rises)[0]:.0f} points, halfway at {_say(places[model])}"
         for model, rises in risen.items()
     )
-    pi, two = (found.where(model=model).mean() for model in ("pi", "two-token"))
+    pi, two = (results.where(model=model).mean() for model in ("pi", "two-token"))
     return [
         Claim(
             "2-token improves in steps whose places are chance, pi more reliably.",

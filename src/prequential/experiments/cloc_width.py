@@ -11,27 +11,27 @@ Expected: wider is better; the best α₀ stays about the same, so the best step
 
 from __future__ import annotations
 
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial
+from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial
 from prequential.experiments.cloc import STREAM, figures_of_sweep, say_best, swept
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
 
-def trials(ask: Ask) -> list[Trial]:
-    return swept(ask, "width", (32, 64, 128, 256) if ask.small else (128, 256, 512, 1024, 2048))
+def trials(request: Request) -> list[Trial]:
+    return swept(request, "width", (32, 64, 128, 256) if request.small else (128, 256, 512, 1024, 2048))
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    return figures_of_sweep(found, "width", "width D")
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    return figures_of_sweep(results, "width", "width D")
 
 
-def claims(found: Found) -> list[Claim]:
-    best = found.best("width", "rate")
+def claims(results: Results) -> list[Claim]:
+    best = results.best("width", "rate")
     means = [best[value][1] for value in sorted(best)]
     chosen = {value: best[value][0] for value in sorted(best)}
     steps = ", ".join(f"D {value}: α₀ {rate:g}" for value, rate in chosen.items())
     return [
-        Claim("Wider is better.", say_best(found, "width"), means[-1] > means[0]),
+        Claim("Wider is better.", say_best(results, "width"), means[-1] > means[0]),
         Claim(
             "The best step size is α₀/D with the same α₀ at every width.",
             f"best of the swept rates: {steps}",

@@ -12,7 +12,7 @@ Expected: a longer window helps up to about 512.
 
 from __future__ import annotations
 
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.cloc import (
     STREAM,
     base,
@@ -29,47 +29,47 @@ from prequential.plots.comparison import draw_accuracies
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
 
-def trials(ask: Ask) -> list[Trial]:
-    if not ask.small:
-        return swept(ask, "window", (16, 64, 128, 256, 512, 1024, 2048))
+def trials(request: Request) -> list[Trial]:
+    if not request.small:
+        return swept(request, "window", (16, 64, 128, 256, 512, 1024, 2048))
     return [
         trial
         for window in (16, 64, 256, 512)
         for trial in over_seeds(
-            ask,
-            base(ask).changed(window=window),
-            {"window": window, "rate": base(ask).rate},
-            run=examples(ask, 25),
+            request,
+            base(request).changed(window=window),
+            {"window": window, "rate": base(request).rate},
+            run=examples(request, 25),
         )
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    drawn = figures_of_sweep(found, "window", "attention window C")
-    if len(found.values("rate")) == 1:
-        del drawn["rates"]
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    figures = figures_of_sweep(results, "window", "attention window C")
+    if len(results.values("rate")) == 1:
+        del figures["rates"]
     groups = {
-        f"C = {window}": found.where(window=window, rate=rate).scores()
-        for window, (rate, _) in found.best("window", "rate").items()
+        f"C = {window}": results.where(window=window, rate=rate).scores()
+        for window, (rate, _) in results.best("window", "rate").items()
     }
     return {
-        "curves": Drawn(
-            draw_accuracies({found.ask.stream: groups}), "Average accuracy so far, a line for each window."
+        "curves": CaptionedFigure(
+            draw_accuracies({results.request.stream: groups}), "Average accuracy so far, a line for each window."
         ),
         "latest": figure_of_latest(groups),
-        **drawn,
+        **figures,
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    best = found.best("window", "rate")
-    means = {window: judged(found.where(window=window, rate=best[window][0])) for window in sorted(best)}
+def claims(results: Results) -> list[Claim]:
+    best = results.best("window", "rate")
+    means = {window: judged(results.where(window=window, rate=best[window][0])) for window in sorted(best)}
     upto = [mean for window, mean in means.items() if window <= 512]
     latest = ", ".join(f"{window}: {mean:.1%}" for window, mean in means.items())
     return [
         Claim(
             "A window up to 512 helps.",
-            say_judged(latest, say_best(found, "window"), found.ask),
+            say_judged(latest, say_best(results, "window"), results.request),
             upto == sorted(upto),
         )
     ]

@@ -12,30 +12,34 @@ Expected: a model that learns in context compresses best once it has learnt to; 
 
 from __future__ import annotations
 
-from prequential.experiments.base import PAPER, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.comparison import draw_bits
 
 STREAM = "digits"
 LEARNERS = ("transformer", "no-attention", "kalman", "replay-streams", "er", "last-label")
 
 
-def trials(ask: Ask) -> list[Trial]:
+def trials(request: Request) -> list[Trial]:
     settings = PAPER.changed(depth=2, window=256, chunk=50, streams=8, rate=0.064)
-    run = {"tasks": 20 if ask.small else 100} if ask.stream == "digits" else {}
+    run = {"tasks": 20 if request.small else 100} if request.stream == "digits" else {}
     return [
         trial
         for learner in LEARNERS
-        for trial in over_seeds(ask, settings, {"learner": learner}, learner=learner, run=run)
+        for trial in over_seeds(request, settings, {"learner": learner}, learner=learner, run=run)
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    groups = {name: found.where(learner=name).scores() for name in found.values("learner")}
-    return {"bits": Drawn(draw_bits({found.ask.stream: groups}), "Bits to say all labels so far, less is better.")}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    groups = {name: results.where(learner=name).scores() for name in results.values("learner")}
+    return {
+        "bits": CaptionedFigure(
+            draw_bits({results.request.stream: groups}), "Bits to say all labels so far, less is better."
+        )
+    }
 
 
-def claims(found: Found) -> list[Claim]:
-    bits = {name: found.where(learner=name).mean("bits") for name in found.values("learner")}
+def claims(results: Results) -> list[Claim]:
+    bits = {name: results.where(learner=name).mean("bits") for name in results.values("learner")}
     best = min(bits, key=bits.__getitem__)
     says = ", ".join(f"{name} {value:,.0f}" for name, value in sorted(bits.items(), key=lambda item: item[1]))
     return [Claim("The transformer has the shortest code.", f"bits: {says}", best == "transformer")]

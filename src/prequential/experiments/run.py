@@ -14,7 +14,7 @@ from rich.table import Table
 from prequential.comparisons.tables import read_result
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import NAMES, find_experiment
-from prequential.experiments.base import Ask, Claim, Drawn, Found, Outcome, Trial
+from prequential.experiments.base import CaptionedFigure, Claim, Outcome, Request, Results, Trial
 from prequential.learners.device import find_device, slow_precision
 from prequential.plots.style import save
 from prequential.runs.pool import Cell, cores, run_cells
@@ -37,20 +37,20 @@ def list_experiments(console: Console) -> None:
 
 def run_experiment(
     name: str,
-    ask: Ask,
+    request: Request,
     directory: Path,
     *,
     jobs: int | None = None,
     options: dict[str, Any] | None = None,
     console: Console | None = None,
-) -> Found | None:
+) -> Results | None:
     """Runs what is not finished yet, then draws and concludes; None when it was stopped.
 
     Parameters
     ----------
     name
         Which experiment.
-    ask
+    request
         How large, with how many seeds, and on which stream.
     directory
         Where runs, figures and results are kept. What an earlier go has finished there is kept.
@@ -63,55 +63,55 @@ def run_experiment(
     """
     console = console or Console(quiet=True)
     experiment = find_experiment(name)
-    trials = [_changed(trial, options or {}) for trial in experiment.trials(ask)]
+    trials = [_changed(trial, options or {}) for trial in experiment.trials(request)]
     jobs = cores() if jobs is None else jobs
     if jobs < 0:
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
     threads = max(1, cores() // min(jobs, len(trials))) if jobs else cores()
-    for run in (trial.run_settings(ask) for trial in trials):
+    for run in (trial.run_settings(request) for trial in trials):
         check_spec(run.stream, whole=not run.download)
-    cells = [_cell(trial, ask, directory) for trial in trials]
+    cells = [_cell(trial, request, directory) for trial in trials]
     make_directory(directory)
     with DirectoryLock(directory):
         remove_temporaries(directory)
         for trial, cell in zip(trials, cells, strict=True):
             refuse_links(directory, cell.directory)
-            _prepare(trial, cell, ask, threads)
+            _prepare(trial, cell, request, threads)
         todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
-        console.print(f"{name}, {ask.scale}: {len(cells)} runs, {len(todo)} to do, on {ask.data}", markup=False)
+        console.print(f"{name}, {request.scale}: {len(cells)} runs, {len(todo)} to do, on {request.data}", markup=False)
         slow = slow_precision((options or {}).get("precision", "float32"), find_device("auto"))
         if slow:
             console.print(slow)
         with Watching(cells, console) as watching:
             if not run_cells(todo, jobs, watching, threads=threads, trust=True):  # `_prepare` has made sure of them
                 return None
-        found, failures = _collect(trials, cells, ask)
-        if not found:
+        results, failures = _collect(trials, cells, request)
+        if not results:
             raise BadInput(f"none of the {len(cells)} runs of {name} finished; the first failed because {failures[0]}")
-        drawn: dict[str, Drawn] = experiment.figures(found)
-        claims: list[Claim] = experiment.claims(found)
-        for figure, draw in drawn.items():
+        figures: dict[str, CaptionedFigure] = experiment.figures(results)
+        claims: list[Claim] = experiment.claims(results)
+        for figure, captioned in figures.items():
             for suffix in ("png", "svg"):
-                save(draw.figure, directory / f"{figure}.{suffix}")
-        _write(name, experiment, found, drawn, claims, failures, options or {}, directory)
+                save(captioned.figure, directory / f"{figure}.{suffix}")
+        _write(name, experiment, results, figures, claims, failures, options or {}, directory)
     show(directory, console)
-    return found
+    return results
 
 
 def show(directory: Path, console: Console) -> None:
     """Prints the results and the claims of an experiment that was run."""
-    results = read_results(directory)
+    saved = read_results(directory)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in _headings(results):
+    for heading in _headings(saved):
         table.add_column(heading, justify="right")
-    for row in _rows(results):
+    for row in _rows(saved):
         table.add_row(*row)
     console.print(table)
-    for claim in results["claims"]:
+    for claim in saved["claims"]:
         console.print(f"{_verdict(claim['holds'])}: {claim['says']} {claim['found']}", markup=False, soft_wrap=True)
-    for failure in results["failures"]:
+    for failure in saved["failures"]:
         console.print(f"failed: {failure}", markup=False, soft_wrap=True)
-    names = ", ".join(f"{name}.png" for name in results["figures"])
+    names = ", ".join(f"{name}.png" for name in saved["figures"])
     console.print(f"results in {directory}: result.md, results.json, {names}", markup=False, soft_wrap=True)
 
 
@@ -120,13 +120,13 @@ def read_results(directory: Path) -> dict[str, Any]:
     path = directory / "results.json"
     if not path.is_file():
         raise BadInput(f"{directory} holds no results of an experiment: there is no results.json in it")
-    found = read_json(path)
+    saved = read_json(path)
     missing = [
-        name for name in ("experiment", "outcomes", "claims", "figures", "failures", "command") if name not in found
+        name for name in ("experiment", "outcomes", "claims", "figures", "failures", "command") if name not in saved
     ]
     if missing:
         raise BadInput(f"{path} is damaged: it holds no {missing[0]}")
-    return found
+    return saved
 
 
 # The runs.
@@ -137,16 +137,16 @@ def _changed(trial: Trial, options: dict[str, Any]) -> Trial:
     return Trial(**given, settings=trial.settings.changed(**options))
 
 
-def _cell(trial: Trial, ask: Ask, directory: Path) -> Cell:
-    run = trial.run_settings(ask)
+def _cell(trial: Trial, request: Request, directory: Path) -> Cell:
+    run = trial.run_settings(request)
     tags = {tag: value for tag, value in trial.tags.items() if tag != "seed"}
     title = ", ".join(f"{tag} {value}" for tag, value in tags.items()) or trial.learner
     return Cell(run.stream, title, trial.settings.seed, directory / "runs" / trial.name)
 
 
-def _prepare(trial: Trial, cell: Cell, ask: Ask, threads: int) -> None:
+def _prepare(trial: Trial, cell: Cell, request: Request, threads: int) -> None:
     """Writes the settings of a run, unless it has begun; then they must be the same."""
-    run = trial.run_settings(ask)
+    run = trial.run_settings(request)
     run = type(run)(**{**asdict(run), "threads": threads, "stream": with_whole_path(run.stream)})
     text = write_settings(run, trial.settings)
     path = cell.directory / "settings.toml"
@@ -163,7 +163,7 @@ def _prepare(trial: Trial, cell: Cell, ask: Ask, threads: int) -> None:
     write_atomically(path, sealed_toml(text))
 
 
-def _collect(trials: list[Trial], cells: list[Cell], ask: Ask) -> tuple[Found, list[str]]:
+def _collect(trials: list[Trial], cells: list[Cell], request: Request) -> tuple[Results, list[str]]:
     outcomes, failures = [], []
     for trial, cell in zip(trials, cells, strict=True):
         result = read_result(cell.directory)
@@ -173,7 +173,7 @@ def _collect(trials: list[Trial], cells: list[Cell], ask: Ask) -> tuple[Found, l
         numbers = {name: result[name] for name in ("accuracy", "bits", "seconds", "macs")}
         loss = float("nan") if result["log_loss"] is None else result["log_loss"]
         outcomes.append(Outcome(tags=trial.tags, log_loss=loss, **numbers, summary=result, directory=cell.directory))
-    return Found(tuple(outcomes), ask), failures
+    return Results(tuple(outcomes), request), failures
 
 
 # What is left behind.
@@ -182,34 +182,34 @@ def _collect(trials: list[Trial], cells: list[Cell], ask: Ask) -> tuple[Found, l
 def _write(
     name: str,
     experiment: ModuleType,
-    found: Found,
-    drawn: dict[str, Drawn],
+    results: Results,
+    figures: dict[str, CaptionedFigure],
     claims: list[Claim],
     failures: list[str],
     options: dict[str, Any],
     directory: Path,
 ) -> None:
-    ask = found.ask
+    request = results.request
     # of a path only its end: where things lie on this machine is nobody's business
-    kind, colon, place = ask.stream.rpartition(":")
-    stream = f"{kind}{colon}{Path(place).name}" if "/" in place else ask.stream
-    results = {
+    kind, colon, place = request.stream.rpartition(":")
+    stream = f"{kind}{colon}{Path(place).name}" if "/" in place else request.stream
+    saved = {
         "experiment": name,
-        "scale": ask.scale,
+        "scale": request.scale,
         "stream": stream,
-        "seeds": ask.seeds,
+        "seeds": request.seeds,
         "options": options,
-        "command": _command(name, ask, stream, options),
+        "command": _command(name, request, stream, options),
         "versions": {package: version(package) for package in ("prequential", "torch")},
         "cores": cores(),
-        "seconds": sum(o.seconds for o in found.outcomes),
-        "outcomes": [_numbers(o) for o in found.outcomes],
-        "figures": {figure: draw.says for figure, draw in drawn.items()},
+        "seconds": sum(o.seconds for o in results.outcomes),
+        "outcomes": [_numbers(o) for o in results.outcomes],
+        "figures": {figure: captioned.caption for figure, captioned in figures.items()},
         "claims": [asdict(claim) for claim in claims],
         "failures": failures,
     }
-    write_sealed(directory / "results.json", results)
-    write_atomically(directory / "result.md", _page(str(experiment.__doc__), results, ask).encode())
+    write_sealed(directory / "results.json", saved)
+    write_atomically(directory / "result.md", _page(str(experiment.__doc__), saved, request).encode())
 
 
 def _numbers(outcome: Outcome) -> dict[str, Any]:
@@ -220,47 +220,47 @@ def _numbers(outcome: Outcome) -> dict[str, Any]:
     return {key: None if value != value else value for key, value in numbers.items()}
 
 
-def _command(name: str, ask: Ask, stream: str, options: dict[str, Any]) -> str:
-    parts = ["prequential experiment", name, f"--scale {ask.scale}", f"--seeds {ask.seeds}"]
+def _command(name: str, request: Request, stream: str, options: dict[str, Any]) -> str:
+    parts = ["prequential experiment", name, f"--scale {request.scale}", f"--seeds {request.seeds}"]
     if stream != find_experiment(name).STREAM:
         parts.append(f"--stream {stream}")
     parts += [f"--{option.replace('_', '-')} {value}" for option, value in options.items()]
     return " ".join(parts)
 
 
-def _page(about: str, results: dict[str, Any], ask: Ask) -> str:
+def _page(about: str, saved: dict[str, Any], request: Request) -> str:
     title, _, rest = about.strip().partition("\n")
-    minutes = results["seconds"] / 60
+    minutes = saved["seconds"] / 60
     lines = [
         f"# {title}",
         "",
         rest.strip(),
         "",
-        f"Run on {ask.data if 'photos' in results['stream'] else '`' + results['stream'] + '`'}, scale {results['scale']}:",
+        f"Run on {request.data if 'photos' in saved['stream'] else '`' + saved['stream'] + '`'}, scale {saved['scale']}:",
         "",
         "```text",
-        results["command"],
+        saved["command"],
         "```",
         "",
-        f"{len(results['outcomes'])} runs, {minutes:.0f} minutes of runs in sum, {results['cores']} core{'s' * (results['cores'] != 1)}.",
+        f"{len(saved['outcomes'])} runs, {minutes:.0f} minutes of runs in sum, {saved['cores']} core{'s' * (saved['cores'] != 1)}.",
         "",
     ]
-    for figure, says in results["figures"].items():
+    for figure, says in saved["figures"].items():
         lines += [f"![{says}]({figure}.png)", "", says, ""]
-    if results["claims"]:
-        lines += ["## What the paper says, and what was found", "", *claims_table([results]), ""]
-    headings = _headings(results)
+    if saved["claims"]:
+        lines += ["## What the paper says, and what was found", "", *claims_table([saved]), ""]
+    headings = _headings(saved)
     lines += ["## All runs", "", f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
-    lines += [f"| {' | '.join(row)} |" for row in _rows(results)]
-    lines += [f"\nFailed: {failure}" for failure in results["failures"]]
+    lines += [f"| {' | '.join(row)} |" for row in _rows(saved)]
+    lines += [f"\nFailed: {failure}" for failure in saved["failures"]]
     return "\n".join(lines) + "\n"
 
 
 def claims_table(many: list[dict[str, Any]]) -> list[str]:
     """The claims of some experiments as lines of a Markdown table."""
     lines = ["| the paper says | found here | holds? |", "|---|---|---|"]
-    for results in many:
-        lines += [f"| {c['says']} | {c['found']} | {_verdict(c['holds'])} |" for c in results["claims"]]
+    for saved in many:
+        lines += [f"| {c['says']} | {c['found']} | {_verdict(c['holds'])} |" for c in saved["claims"]]
     return lines
 
 
@@ -268,22 +268,22 @@ def _verdict(holds: bool | None) -> str:
     return {True: "holds", False: "does not hold", None: "cannot be said"}[holds]
 
 
-def _tags(results: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys(tag for outcome in results["outcomes"] for tag in outcome["tags"]))
+def _tags(saved: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(tag for outcome in saved["outcomes"] for tag in outcome["tags"]))
 
 
-def _headings(results: dict[str, Any]) -> list[str]:
-    tasks = ["first ten tasks", "last ten"] if any("first_tasks" in o for o in results["outcomes"]) else []
-    return [*_tags(results), "examples", "accuracy", "nats", *tasks, "MACs", "seconds"]
+def _headings(saved: dict[str, Any]) -> list[str]:
+    tasks = ["first ten tasks", "last ten"] if any("first_tasks" in o for o in saved["outcomes"]) else []
+    return [*_tags(saved), "examples", "accuracy", "nats", *tasks, "MACs", "seconds"]
 
 
-def _rows(results: dict[str, Any]) -> list[list[str]]:
+def _rows(saved: dict[str, Any]) -> list[list[str]]:
     rows = []
-    for outcome in results["outcomes"]:
+    for outcome in saved["outcomes"]:
         loss, macs = outcome["log_loss"], outcome["macs"]
-        row = [str(outcome["tags"].get(tag, "")) for tag in _tags(results)]
+        row = [str(outcome["tags"].get(tag, "")) for tag in _tags(saved)]
         row += [f"{outcome['examples']:,}", f"{outcome['accuracy']:.3f}", "" if loss is None else f"{loss:.3f}"]
-        if "first ten tasks" in _headings(results):
+        if "first ten tasks" in _headings(saved):
             parts = [outcome.get(part) for part in ("first_tasks", "last_tasks")]
             row += ["" if part is None else f"{part['accuracy']:.3f}" for part in parts]
         rows.append([*row, "" if macs is None else f"{macs:.1e}", f"{outcome['seconds']:.0f}"])

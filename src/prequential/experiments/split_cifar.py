@@ -13,24 +13,24 @@ Expected: as on Split-EMNIST, but it takes more examples; forty tasks are too fe
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import figures as figures_of_tasks
 
 STREAM = "cifar100"
 
 
-def trials(ask: Ask) -> list[Trial]:
-    tasks, length = (40, 1000) if ask.small else (100, 5000)
+def trials(request: Request) -> list[Trial]:
+    tasks, length = (40, 1000) if request.small else (100, 5000)
     settings = ON_IMAGES.changed(extractor="vgg", streams=20)
-    return over_seeds(ask, settings, {"model": "pi"}, run={"tasks": tasks, "task_length": length})
+    return over_seeds(request, settings, {"model": "pi"}, run={"tasks": tasks, "task_length": length})
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    return figures_of_tasks(found)
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    return figures_of_tasks(results)
 
 
-def claims(found: Found) -> list[Claim]:
-    first, last = found.tasks("first_tasks"), found.tasks("last_tasks")
+def claims(results: Results) -> list[Claim]:
+    first, last = results.tasks("first_tasks"), results.tasks("last_tasks")
     return [
         Claim(
             "The same behaviour as on Split-EMNIST: it struggles first and improves from task to task.",

@@ -15,36 +15,36 @@ of 0.857 (0.540 nats) and 0.940 over the last ten tasks at paper scale.
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 
 STREAM = "emnist"
 SMALL = ON_IMAGES.changed(depth=2, width=128, window=256, rate=128 * 5e-4, extractor_rate=5e-4)
 
 
-def trials(ask: Ask) -> list[Trial]:
-    tasks, length = (20, 300) if ask.small else (100, 1000)
+def trials(request: Request) -> list[Trial]:
+    tasks, length = (20, 300) if request.small else (100, 1000)
     return over_seeds(
-        ask, SMALL if ask.small else ON_IMAGES, {"model": "pi"}, run={"tasks": tasks, "task_length": length}
+        request, SMALL if request.small else ON_IMAGES, {"model": "pi"}, run={"tasks": tasks, "task_length": length}
     )
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    groups = {"pi-transformer": found.scores()}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    groups = {"pi-transformer": results.scores()}
     return {
-        "curves": Drawn(draw_instantaneous(groups), "Accuracy over the latest examples and over all so far."),
-        "tasks": Drawn(draw_task_curves(groups), "Accuracy and log-loss of each task."),
-        "within": Drawn(
+        "curves": CaptionedFigure(draw_instantaneous(groups), "Accuracy over the latest examples and over all so far."),
+        "tasks": CaptionedFigure(draw_task_curves(groups), "Accuracy and log-loss of each task."),
+        "within": CaptionedFigure(
             draw_within_tasks(groups),
             "Accuracy by the position in the task, in early, middle and late tasks.",
         ),
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    first, last = found.tasks("first_tasks"), found.tasks("last_tasks")
-    late = [scores.within_task(scores.task_count * 9 // 10) for scores in found.scores()]
-    early = [scores.within_task(0, scores.task_count // 10) for scores in found.scores()]
+def claims(results: Results) -> list[Claim]:
+    first, last = results.tasks("first_tasks"), results.tasks("last_tasks")
+    late = [scores.within_task(scores.task_count * 9 // 10) for scores in results.scores()]
+    early = [scores.within_task(0, scores.task_count // 10) for scores in results.scores()]
 
     def around(curves: list, position: int) -> float:  # type: ignore[type-arg]
         rows = [

@@ -11,38 +11,40 @@ Expected: longer tasks have a higher average; the learner becomes few-shot after
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
 from prequential.plots.studies import draw_lines, draw_task_curves
 
 STREAM = "emnist"
 
 
-def trials(ask: Ask) -> list[Trial]:
-    tasks, lengths = (30, (100, 300, 600)) if ask.small else (100, (300, 1000, 3000))
-    settings = SMALL if ask.small else ON_IMAGES
+def trials(request: Request) -> list[Trial]:
+    tasks, lengths = (30, (100, 300, 600)) if request.small else (100, (300, 1000, 3000))
+    settings = SMALL if request.small else ON_IMAGES
     return [
         trial
         for length in lengths
-        for trial in over_seeds(ask, settings, {"length": length}, run={"tasks": tasks, "task_length": length})
+        for trial in over_seeds(request, settings, {"length": length}, run={"tasks": tasks, "task_length": length})
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    lengths = found.values("length")
-    line = {length: [o.accuracy for o in found.where(length=length).outcomes] for length in lengths}
-    groups = {f"{length} examples a task": found.where(length=length).scores() for length in lengths}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    lengths = results.values("length")
+    line = {length: [o.accuracy for o in results.where(length=length).outcomes] for length in lengths}
+    groups = {f"{length} examples a task": results.where(length=length).scores() for length in lengths}
     return {
-        "lengths": Drawn(
+        "lengths": CaptionedFigure(
             draw_lines({"pi": line}, over="examples a task"), "Average accuracy by the length of the tasks."
         ),
-        "tasks": Drawn(draw_task_curves(groups), "Accuracy and log-loss of each task, for tasks of several lengths."),
+        "tasks": CaptionedFigure(
+            draw_task_curves(groups), "Accuracy and log-loss of each task, for tasks of several lengths."
+        ),
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    lengths = sorted(found.values("length"))
-    means = [found.where(length=length).mean() for length in lengths]
+def claims(results: Results) -> list[Claim]:
+    lengths = sorted(results.values("length"))
+    means = [results.where(length=length).mean() for length in lengths]
     says = ", ".join(f"{length}: {mean:.1%}" for length, mean in zip(lengths, means, strict=True))
     return [
         Claim(

@@ -14,7 +14,7 @@ Expected: the mixed learner is ahead of the paper's in every tenth of the stream
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
 from prequential.plots.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 
@@ -22,30 +22,30 @@ STREAM = "emnist"
 NAMES = {"paper": "the paper's method", "mixed": "mixed"}
 
 
-def trials(ask: Ask) -> list[Trial]:
-    tasks, length = (20, 300) if ask.small else (100, 1000)
-    paper = SMALL if ask.small else ON_IMAGES
+def trials(request: Request) -> list[Trial]:
+    tasks, length = (20, 300) if request.small else (100, 1000)
+    paper = SMALL if request.small else ON_IMAGES
     mixed = paper.changed(method="mixed", streams=7, hidden=5 * paper.width // 2)
-    if not ask.small:
+    if not request.small:
         mixed = mixed.changed(rate=256 * 3e-4, extractor_rate=3e-4, decay="inverse-sqrt", decay_examples=25_000)
     run = {"tasks": tasks, "task_length": length}
     return [
-        *over_seeds(ask, paper, {"method": "paper"}, run=run),
-        *over_seeds(ask, mixed, {"method": "mixed"}, run=run),
+        *over_seeds(request, paper, {"method": "paper"}, run=run),
+        *over_seeds(request, mixed, {"method": "mixed"}, run=run),
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    groups = {NAMES[method]: found.where(method=method).scores() for method in found.values("method")}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    groups = {NAMES[method]: results.where(method=method).scores() for method in results.values("method")}
     return {
-        "curves": Drawn(draw_instantaneous(groups), "Accuracy over the latest examples and over all so far."),
-        "tasks": Drawn(draw_task_curves(groups), "Accuracy and log-loss of each task."),
-        "within": Drawn(draw_within_tasks(groups), "Accuracy by the position in the task."),
+        "curves": CaptionedFigure(draw_instantaneous(groups), "Accuracy over the latest examples and over all so far."),
+        "tasks": CaptionedFigure(draw_task_curves(groups), "Accuracy and log-loss of each task."),
+        "within": CaptionedFigure(draw_within_tasks(groups), "Accuracy by the position in the task."),
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    paper, mixed = found.where(method="paper"), found.where(method="mixed")
+def claims(results: Results) -> list[Claim]:
+    paper, mixed = results.where(method="paper"), results.where(method="mixed")
     first = paper.tasks("first_tasks"), mixed.tasks("first_tasks")
     return [
         Claim(

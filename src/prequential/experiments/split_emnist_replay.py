@@ -12,23 +12,23 @@ Expected: with one stream the learner usually does not learn to use its context;
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
 from prequential.plots.studies import draw_lines
 
 STREAM = "emnist"
 
 
-def trials(ask: Ask) -> list[Trial]:
-    tasks, length = (20, 300) if ask.small else (100, 1000)
-    base = SMALL if ask.small else ON_IMAGES
-    streams, steps = ((1, 4, 8), (2e-4, 5e-4, 1e-3)) if ask.small else ((1, 2, 4, 8, 16), (3e-5, 1e-4, 3e-4))
+def trials(request: Request) -> list[Trial]:
+    tasks, length = (20, 300) if request.small else (100, 1000)
+    base = SMALL if request.small else ON_IMAGES
+    streams, steps = ((1, 4, 8), (2e-4, 5e-4, 1e-3)) if request.small else ((1, 2, 4, 8, 16), (3e-5, 1e-4, 3e-4))
     return [
         trial
         for number in streams
         for step in steps
         for trial in over_seeds(
-            ask,
+            request,
             base.changed(streams=number, rate=step * base.width, extractor_rate=step),
             {"streams": number, "step": step},
             run={"tasks": tasks, "task_length": length},
@@ -36,26 +36,29 @@ def trials(ask: Ask) -> list[Trial]:
     ]
 
 
-def figures(found: Found) -> dict[str, Drawn]:
+def figures(results: Results) -> dict[str, CaptionedFigure]:
     lines = {
         f"{number} stream{'s' if number > 1 else ''}": {
-            step: [o.accuracy for o in found.where(streams=number, step=step).outcomes] for step in found.values("step")
+            step: [o.accuracy for o in results.where(streams=number, step=step).outcomes]
+            for step in results.values("step")
         }
-        for number in found.values("streams")
+        for number in results.values("streams")
     }
     return {
-        "replay": Drawn(
+        "replay": CaptionedFigure(
             draw_lines(lines, over="step size"), "Average accuracy by step size and number of replay streams."
         )
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    best = {number: found.where(streams=number).best("streams", "step")[number] for number in found.values("streams")}
+def claims(results: Results) -> list[Claim]:
+    best = {
+        number: results.where(streams=number).best("streams", "step")[number] for number in results.values("streams")
+    }
     says = ", ".join(f"{number} streams {mean:.1%} (step size {step:g})" for number, (step, mean) in best.items())
     numbers = sorted(best)
-    alone = found.where(streams=numbers[0], step=best[numbers[0]][0]).tasks("last_tasks")
-    many = found.where(streams=numbers[-1], step=best[numbers[-1]][0]).tasks("last_tasks")
+    alone = results.where(streams=numbers[0], step=best[numbers[0]][0]).tasks("last_tasks")
+    many = results.where(streams=numbers[-1], step=best[numbers[-1]][0]).tasks("last_tasks")
     return [
         Claim(
             "Without replay the learner does not learn to use its context.",

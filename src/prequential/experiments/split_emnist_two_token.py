@@ -12,33 +12,33 @@ Expected: the same behaviour, but 2-token needs more examples and more tasks to 
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, Ask, Claim, Drawn, Found, Trial, over_seeds
+from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
 from prequential.plots.studies import draw_instantaneous, draw_task_curves
 
 STREAM = "emnist"
 
 
-def trials(ask: Ask) -> list[Trial]:
-    tasks, length = (30, 300) if ask.small else (100, 1000)
-    base = SMALL if ask.small else ON_IMAGES
-    pi = over_seeds(ask, base, {"model": "pi"}, run={"tasks": tasks, "task_length": length})
+def trials(request: Request) -> list[Trial]:
+    tasks, length = (30, 300) if request.small else (100, 1000)
+    base = SMALL if request.small else ON_IMAGES
+    pi = over_seeds(request, base, {"model": "pi"}, run={"tasks": tasks, "task_length": length})
     two = base.changed(model="two-token", window=2 * base.window)
-    return pi + over_seeds(ask, two, {"model": "two-token"}, run={"tasks": tasks, "task_length": length})
+    return pi + over_seeds(request, two, {"model": "two-token"}, run={"tasks": tasks, "task_length": length})
 
 
-def figures(found: Found) -> dict[str, Drawn]:
-    groups = {model: found.where(model=model).scores() for model in found.values("model")}
+def figures(results: Results) -> dict[str, CaptionedFigure]:
+    groups = {model: results.where(model=model).scores() for model in results.values("model")}
     return {
-        "curves": Drawn(
+        "curves": CaptionedFigure(
             draw_instantaneous(groups), "Accuracy of both models over the latest examples and over all so far."
         ),
-        "tasks": Drawn(draw_task_curves(groups), "Accuracy and log-loss of each task for both models."),
+        "tasks": CaptionedFigure(draw_task_curves(groups), "Accuracy and log-loss of each task for both models."),
     }
 
 
-def claims(found: Found) -> list[Claim]:
-    pi, two = found.where(model="pi"), found.where(model="two-token")
+def claims(results: Results) -> list[Claim]:
+    pi, two = results.where(model="pi"), results.where(model="two-token")
     return [
         Claim(
             "pi is ahead of 2-token: it needs fewer examples.",
