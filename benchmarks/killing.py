@@ -232,10 +232,10 @@ def _writes(path: Any, mode: Any = "r", *_: Any, **named: Any) -> bool:
     return bool(mode & WRITING) if isinstance(mode, int) else any(letter in str(mode) for letter in "wax+")
 
 
-class ForkedCell:
+class ForkedJob:
     """What `subprocess.Popen` is to a comparison or sweep, but forked: nothing has to be imported again."""
 
-    def __init__(self, run_cell: Callable[..., Any], directory: Path, trust: bool) -> None:
+    def __init__(self, run_job: Callable[..., Any], directory: Path, trust: bool) -> None:
         self.returncode: int | None = None
         parent = os.getpid()
         self.pid = os.fork()
@@ -246,7 +246,7 @@ class ForkedCell:
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.closerange(3, 1024)  # as `Popen` does: locks and pipes of the parent are none of its business
-            run_cell(directory, parent, trust=trust)
+            run_job(directory, parent, trust=trust)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -274,14 +274,14 @@ class ForkedCell:
         return self.returncode
 
 
-def fork_cells() -> None:
-    """From now on, cells of this process are forked."""
+def fork_jobs() -> None:
+    """From now on, jobs of this process are forked."""
     from prequential.runs import pool
-    from prequential.runs.job import run_cell
+    from prequential.runs.job import Job, run_job
     from prequential.sweeps import sweep
 
-    def start(cell: pool.Cell, threads: int = 1, *, trust: bool = False) -> subprocess.Popen[bytes]:
-        return ForkedCell(run_cell, cell.directory, trust)  # type: ignore[return-value]
+    def start(job: Job, threads: int = 1, *, trust: bool = False) -> subprocess.Popen[bytes]:
+        return ForkedJob(run_job, job.directory, trust)  # type: ignore[return-value]
 
     for module in (pool, sweep):
-        setattr(module, "start_cell", start)  # noqa: B010 (mypy knows it as no part of sweep)
+        setattr(module, "start_job", start)  # noqa: B010 (mypy knows it as no part of sweep)

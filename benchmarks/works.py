@@ -254,19 +254,19 @@ class CompareWork(Work):
     variants = 2
 
     def go(self, tell: Tell) -> None:
-        from killing import fork_cells
+        from killing import fork_jobs
 
         from prequential.cli.app import main
 
-        fork_cells()
+        fork_jobs()
         learners = ["transformer", "last-label", "er(hidden=[8])"]
         main(["compare", "--learners", *learners, "--on", "digits(tasks=2, task_length=40)", "--seeds", "0", "1",
               "--checkpoint-seconds", "0", "--jobs", str(2 * self.variant), "--out", str(self.folder / "out"), *FLAGS])  # fmt: skip
 
     def result(self) -> dict[str, Any]:
         out = self.folder / "out"
-        cells = {str(path.parent.relative_to(out)): run_result(path.parent) for path in out.rglob("settings.toml")}
-        return {"cells": cells, "table": table_without_times(out / "table.csv"), "files": _outside_cells(out)}
+        all_jobs = {str(path.parent.relative_to(out)): run_result(path.parent) for path in out.rglob("settings.toml")}
+        return {"jobs": all_jobs, "table": table_without_times(out / "table.csv"), "files": _outside_jobs(out)}
 
 
 class SweepWork(Work):
@@ -276,11 +276,11 @@ class SweepWork(Work):
     variants = 2
 
     def go(self, tell: Tell) -> None:
-        from killing import fork_cells
+        from killing import fork_jobs
 
         from prequential.cli.app import main
 
-        fork_cells()
+        fork_jobs()
         method = 'method = "grid"' if self.variant else 'method = "random"\ntrials = 4'
         rate = "[0.01, 0.1]" if self.variant else "{ low = 0.01, high = 0.1, log = true }"
         settings = "".join(f"{name} = {value}\n" for name, value in SMALL.items() if name != "streams")
@@ -293,11 +293,11 @@ class SweepWork(Work):
 
     def result(self) -> dict[str, Any]:
         out = self.folder / "out"
-        cells = {str(path.parent.relative_to(out)): run_result(path.parent) for path in out.rglob("settings.toml")}
+        all_jobs = {str(path.parent.relative_to(out)): run_result(path.parent) for path in out.rglob("settings.toml")}
         return {
-            "cells": dict(sorted(cells.items())),
+            "jobs": dict(sorted(all_jobs.items())),
             "trials": trials_without_times(out),
-            "files": _outside_cells(out),
+            "files": _outside_jobs(out),
         }
 
 
@@ -305,7 +305,7 @@ def table_without_times(path: Path) -> list[list[str]]:
     """The table of a comparison."""
     rows = list(csv.reader(path.read_text().splitlines()))
     timed = [i for i, name in enumerate(rows[0]) if "seconds" in name or "time" in name]
-    return [[cell for i, cell in enumerate(row) if i not in timed] for row in rows]
+    return [[field for i, field in enumerate(row) if i not in timed] for row in rows]
 
 
 def trials_without_times(out: Path) -> list[dict[str, Any]]:
@@ -317,9 +317,9 @@ def trials_without_times(out: Path) -> list[dict[str, Any]]:
     return [{name: row[name] for name in ("state", "point", "values", "results")} for row in rows]
 
 
-def _outside_cells(out: Path) -> list[str]:
-    cells = {path.parent for path in out.rglob("settings.toml")}
-    return [name for name in listing(out) if not any(cell in (out / name).parents for cell in cells)]
+def _outside_jobs(out: Path) -> list[str]:
+    all_jobs = {path.parent for path in out.rglob("settings.toml")}
+    return [name for name in listing(out) if not any(job in (out / name).parents for job in all_jobs)]
 
 
 class FeaturesWork(Work):

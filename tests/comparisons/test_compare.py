@@ -1,4 +1,4 @@
-"""Comparisons: the table is what the cells scored, whatever was killed, stopped or failed on the way."""
+"""Comparisons: the table is what the jobs scored, whatever was killed, stopped or failed on the way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from prequential.comparisons.tables import cells_of, latex, make_row, markdown, 
 from prequential.errors import BadInput, BadSetting
 from prequential.learners.registry import is_transformer, make_learner
 from prequential.runs import pool
-from prequential.runs.job import read_progress, run_cell
+from prequential.runs.job import read_progress, run_job
 from prequential.runs.run import Run
 from prequential.runs.settings import RunSettings
 from prequential.settings import Settings
@@ -59,7 +59,7 @@ def table(directory: Path) -> list[dict[str, str]]:
 
 
 class TestTable:
-    def test_is_what_the_cells_scored(self, tmp_path, monkeypatch):
+    def test_is_what_the_jobs_scored(self, tmp_path, monkeypatch):
         monkeypatch.setattr("prequential.runs.run.draw_run", lambda *_, **__: None)
         rows, notes = compare(plan(), tmp_path / "c", jobs=0)
         assert notes == {}
@@ -67,17 +67,17 @@ class TestTable:
         kept = table(tmp_path / "c")
         assert [row["learner"] for row in kept] == list(folders)
         for row, folder in zip(kept, folders.values(), strict=True):
-            cells = [tmp_path / "c" / "digits-tasks=2,task_length=40" / folder / str(seed) for seed in (0, 1)]
-            scores = [json.loads((cell / "scores.json").read_text()) for cell in cells]
+            all_jobs = [tmp_path / "c" / "digits-tasks=2,task_length=40" / folder / str(seed) for seed in (0, 1)]
+            scores = [json.loads((job / "scores.json").read_text()) for job in all_jobs]
             for name in ("accuracy", "log_loss", "bits", "compression"):
                 values = [each[name] for each in scores]
                 assert float(row[name]) == sum(values) / 2
                 assert [float(row[f"{name}_min"]), float(row[f"{name}_max"])] == sorted(values)
             assert float(row["macs"]) == scores[0]["macs_per_example"] * 80
             assert (row["seeds"], row["examples"], row["failed"]) == ("2", "80", "")
-            for cell in cells:
-                assert read_progress(cell).items() >= {"state": "finished", "position": 80, "length": 80}.items()
-                assert 0 < read_progress(cell)["seconds"] < 60
+            for job in all_jobs:
+                assert read_progress(job).items() >= {"state": "finished", "position": 80, "length": 80}.items()
+                assert 0 < read_progress(job)["seconds"] < 60
         text = (tmp_path / "c" / "table.md").read_text()
         kalman = rows[2].spread("accuracy")[0]
         assert re.search(rf"\| kalman \| \*\*{100 * kalman:.1f} % \(", text)
@@ -157,13 +157,13 @@ class TestTable:
         assert "not counted" in shown
 
     def test_a_process_that_ends_without_a_word_is_a_failure(self, tmp_path):
-        cell = plan(seeds=(0,)).cells(tmp_path)[0]
-        cell.directory.mkdir(parents=True)
-        pool.settle(cell, -signal.SIGKILL)
-        assert read_progress(cell.directory)["why"] == "its process was ended by SIGKILL, perhaps for want of memory"
-        (cell.directory / "log.txt").write_text("Traceback\nOSError: disk full\n")
-        pool.settle(cell, 1)
-        assert read_progress(cell.directory)["why"] == "its process ended with code 1: OSError: disk full"
+        job = plan(seeds=(0,)).jobs(tmp_path)[0]
+        job.directory.mkdir(parents=True)
+        pool.record_exit(job, -signal.SIGKILL)
+        assert read_progress(job.directory)["why"] == "its process was ended by SIGKILL, perhaps for want of memory"
+        (job.directory / "log.txt").write_text("Traceback\nOSError: disk full\n")
+        pool.record_exit(job, 1)
+        assert read_progress(job.directory)["why"] == "its process ended with code 1: OSError: disk full"
 
 
 class TestPlan:
@@ -186,14 +186,14 @@ class TestPlan:
         given = plan(streams=("digits(tasks=3)", own), table1=True)
         given.write(tmp_path)
         assert read_plan(tmp_path) == given
-        run, settings = given.settings_of(given.cells(tmp_path)[-1])
+        run, settings = given.settings_of(given.jobs(tmp_path)[-1])
         assert (run.stream, run.threads) == (own, 1)
         assert (run.learner, settings) == ("kalman", SMALL.changed(seed=1))
 
-    def test_no_two_cells_share_a_folder(self, tmp_path):
+    def test_no_two_jobs_share_a_folder(self, tmp_path):
         learners = ("majority(window=5)", "majority (window=5)", "er(rate=0.1)", "er(rate=.1)")
         streams = ("emnist:/a/x.npz", "emnist:/b/x.npz", "digits")
-        directories = [cell.directory for cell in plan(learners=learners, streams=streams).cells(tmp_path)]
+        directories = [job.directory for job in plan(learners=learners, streams=streams).jobs(tmp_path)]
         assert len(set(directories)) == len(directories) == 4 * 3 * 2
         assert tmp_path / "emnist-x.npz" / "majority-window=5" / "0" in directories
         assert all(directory.parents[2] == tmp_path for directory in directories)
@@ -254,9 +254,7 @@ class TestResume:
         compare(plan(learners=learners), tmp_path / "whole", jobs=0)
         with stopping(6):
             assert compare(plan(learners=learners), tmp_path / "parts", jobs=0) is None
-        states = [
-            read_progress(cell.directory).get("state") for cell in plan(learners=learners).cells(tmp_path / "parts")
-        ]
+        states = [read_progress(job.directory).get("state") for job in plan(learners=learners).jobs(tmp_path / "parts")]
         assert states == ["finished", "stopped", None, None]
         compare(read_plan(tmp_path / "parts"), tmp_path / "parts", jobs=0)
         assert table(tmp_path / "parts") == table(tmp_path / "whole")
@@ -264,12 +262,12 @@ class TestResume:
     def test_the_time_is_the_sum_of_all_goes(self, tmp_path, no_pictures):
         one = plan(learners=("last-label",), seeds=(0,))
         compare(one, tmp_path, jobs=0)
-        directory = one.cells(tmp_path)[0].directory
+        directory = one.jobs(tmp_path)[0].directory
         first = read_progress(directory)["seconds"]
         (directory / "progress.json").write_text(json.dumps({**read_progress(directory), "seconds": 1000.0}))
         for path in (directory / "checkpoints").iterdir():
             path.unlink()
-        assert run_cell(directory) == "finished"
+        assert run_job(directory) == "finished"
         assert 1000 < read_progress(directory)["seconds"] < 1000 + 60
         assert first < 60
 
@@ -277,21 +275,21 @@ class TestResume:
         """A real comparison in processes, killed with SIGKILL while its first run works, then resumed."""
         given = plan(learners=("kalman(block=16)", "er(batch=16)"), streams=("digits(tasks=10)",), seeds=(0,))
         compare(given, tmp_path / "whole", jobs=0)
-        cells = given.cells(tmp_path / "killed")
+        all_jobs = given.jobs(tmp_path / "killed")
         command = ["compare", *FLAGS, "--learners", *given.learners, "--on", *given.streams]
         command += ["--out", str(tmp_path / "killed")]
         started = [sys.executable, "-m", "prequential.cli.app", *command, "--checkpoint-seconds", "0", "--jobs", "1"]
         process = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        while not list(cells[0].directory.glob("checkpoints/*.safetensors")):
+        while not list(all_jobs[0].directory.glob("checkpoints/*.safetensors")):
             assert process.poll() is None, process.communicate()[0].decode()
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         end = time.monotonic() + 60
-        while read_progress(cells[0].directory)["state"] == "running":  # until it notices that it works for nobody
+        while read_progress(all_jobs[0].directory)["state"] == "running":  # until it notices that it works for nobody
             assert time.monotonic() < end
             time.sleep(0.02)
-        stopped = [read_progress(cell.directory) for cell in cells]
+        stopped = [read_progress(job.directory) for job in all_jobs]
         assert [told.get("state") for told in stopped] == ["stopped", None]
         assert 0 < stopped[0]["position"] < 2000
         main(command)
@@ -299,9 +297,9 @@ class TestResume:
         out = capsys.readouterr().out
         for row in table(tmp_path / "whole"):
             assert f"{100 * float(row['accuracy']):.1f}%" in out
-        for cell in cells:
-            assert "Traceback" not in (cell.directory / "log.txt").read_text()
-            environment = json.loads((cell.directory / "environment.json").read_text())
+        for job in all_jobs:
+            assert "Traceback" not in (job.directory / "log.txt").read_text()
+            environment = json.loads((job.directory / "environment.json").read_text())
             assert environment["processor"]["threads"] == 1
 
 

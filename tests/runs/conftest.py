@@ -13,13 +13,13 @@ def stopping(monkeypatch):
     def stop_at(last):
         count = 0
 
-        def stop(telling, run):
+        def stop(progress, run):
             nonlocal count
             count += 1
             run.stopped = count == last
 
         with monkeypatch.context() as patch:
-            patch.setattr("prequential.runs.job.Telling.__call__", stop)
+            patch.setattr("prequential.runs.job.ProgressWriter.__call__", stop)
             yield
 
     return stop_at

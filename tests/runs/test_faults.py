@@ -280,12 +280,12 @@ class TestComparisons:
 
     def test_times_are_not_lost_with_the_progress(self, finished, tmp_path):
         shutil.copytree(finished, tmp_path / "c")
-        cell = tmp_path / "c" / "digits" / "majority" / "0"
-        (cell / "progress.json").write_text("{")
-        (cell / "scores.json").write_text("{")
-        seconds = read_checkpoint(max((cell / "checkpoints").iterdir()), ["seconds"])["seconds"]
+        job = tmp_path / "c" / "digits" / "majority" / "0"
+        (job / "progress.json").write_text("{")
+        (job / "scores.json").write_text("{")
+        seconds = read_checkpoint(max((job / "checkpoints").iterdir()), ["seconds"])["seconds"]
         compare_quickly(tmp_path / "c")
-        assert read_result(cell)["seconds"] >= seconds > 0
+        assert read_result(job)["seconds"] >= seconds > 0
 
     def test_a_front_of_damaged_results_is_refused(self, finished, tmp_path, capsys):
         shutil.copytree(finished, tmp_path / "c")
@@ -321,5 +321,5 @@ def compare_quickly(directory: Path) -> None:
 
 def without_time(row: str) -> list[str]:
     """A line of the table but for what differs from run to run."""
-    cells = row.split(",")
-    return cells[:16] + cells[19:]
+    fields = row.split(",")
+    return fields[:16] + fields[19:]

@@ -29,7 +29,7 @@ from prequential.sweeps.plan import read_sweep
 from prequential.sweeps.storage import open_storage
 from prequential.sweeps.study import Trials, rows_of
 from prequential.sweeps.sweep import sweep
-from prequential.sweeps.watching import WatchSweep
+from prequential.sweeps.sweep_display import SweepDisplay
 
 optuna = pytest.importorskip("optuna")
 
@@ -202,7 +202,7 @@ class TestInterrupted:
         states = [read_progress(path)["state"] for path in out.glob("trials/*/0")]
         assert sorted(states) == ["finished", "stopped"]
         starts = []
-        monkeypatch.setattr("prequential.runs.job.Telling.begin", lambda self, at, *_: starts.append(at))
+        monkeypatch.setattr("prequential.runs.job.ProgressWriter.begin", lambda self, at, *_: starts.append(at))
         sweep(file, out=out, jobs=0)
         assert starts == [20, 0, 0]
         assert table(out) == table(whole)
@@ -221,10 +221,10 @@ class TestInterrupted:
                 if i in breaks:  # the process is gone, and another one comes
                     trials.close()
                     trials = Trials(plan, directory)
-                    trials._heard.clear()
+                    trials._last_seen.clear()
                     for trial in trials._all(optuna.trial.TrialState.RUNNING):
                         trials._storage.set_trial_user_attr(trial._trial_id, "owner", "")
-                    trials.take_up()
+                    trials.reclaim()
                     number, again = trials.claim()
                     assert again == point
                 trials.finish(number, [point["rate"] * point["streams"]], {}, "")
@@ -251,16 +251,16 @@ class TestInterrupted:
         plan, url = read_sweep(written(tmp_path)), f"sqlite:///{tmp_path / 'shared.db'}"
         gone, other = (Trials(plan, tmp_path / name, url) for name in "ab")
         number, point = gone.claim()
-        other.take_up()
+        other.reclaim()
         assert len(other._all(optuna.trial.TrialState.RUNNING)) == 1
         monkeypatch.setattr(sweep_study, "GRACE_SECONDS", 0.2)
         time.sleep(0.25)
-        assert gone.beat(number)
-        other.take_up()  # heard of
+        assert gone.heartbeat(number)
+        other.reclaim()  # heard of
         assert len(other._all(optuna.trial.TrialState.RUNNING)) == 1
         time.sleep(0.25)
-        other.take_up()  # not heard of since
-        assert not gone.beat(number)
+        other.reclaim()  # not heard of since
+        assert not gone.heartbeat(number)
         assert not gone.finish(number, [0.5], {}, "")
         assert other.claim()[1] == point
         assert [row.state for row in other.rows()] == ["running", "waiting", "waiting", "waiting"]
@@ -304,9 +304,9 @@ class TestMany:
         assert table(out).items() <= table(whole).items()
         shown = console.export_text()
         terminal = Console(width=120, height=30, force_terminal=True, record=True, file=io.StringIO())
-        with WatchSweep(read_sweep(out / "sweep.toml"), 3, terminal) as watching:
-            watching.update(rows, [])
-            terminal.print(watching._table([]))
+        with SweepDisplay(read_sweep(out / "sweep.toml"), 3, terminal) as display:
+            display.update(rows, [])
+            terminal.print(display._table([]))
         drawn = terminal.export_text()
         assert "2 of 3 trials done, best accuracy" in drawn
         assert re.search(r"trial +rate +streams +accuracy +state", drawn)
@@ -455,7 +455,7 @@ class TestEarlyKills:
         number, _ = trials.claim() or (-1, {})
         trials._storage.set_trial_user_attr(trials._trial(number)._trial_id, "owner", "../../precious")
         trials._mine.clear()
-        trials.take_up()
+        trials.reclaim()
         assert (tmp_path / "precious").read_text() == "kept"
         assert [row.state for row in trials.rows()] == ["waiting", "waiting"]
         trials.close()

@@ -244,8 +244,8 @@ def sweep(
     from rich.console import Console
 
     from prequential.sweeps.sweep import sweep as run_sweep
+    from prequential.sweeps.sweep_display import say_point
     from prequential.sweeps.tables import best_first, say_number
-    from prequential.sweeps.watching import say_point
 
     console = Console(highlight=False)
     result = run_sweep(file, trials=trials, jobs=jobs, storage=storage, out=out, console=console, trust=trust)

@@ -17,10 +17,11 @@ from prequential.comparisons.table1 import LEARNED_NOTE, check_order
 from prequential.comparisons.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.learners.registry import is_transformer, make_learner
-from prequential.runs.kept_scores import kept_scores
-from prequential.runs.pool import Cell, cores, run_cells
+from prequential.runs.job import Job
+from prequential.runs.jobs_display import JobsDisplay
+from prequential.runs.pool import available_cores, run_jobs
 from prequential.runs.settings import RunSettings, read_settings, split_settings, write_settings
-from prequential.runs.watching import Watching
+from prequential.runs.stored_scores import load_scores
 from prequential.settings import Settings
 from prequential.specs import check_kinds, nearest
 from prequential.storage.files import (
@@ -70,25 +71,25 @@ class Plan:
             raise BadSetting(f"seed ({min(self.seeds)}) must be at least 0")
         self.settings.changed(seed=max(self.seeds))  # which may be too large
         for learner in self.learners:
-            with suppress(MissingExtra):  # its cells will say so, and the others run
+            with suppress(MissingExtra):  # its jobs will fail and say so; the others run
                 make_learner(learner, 2, settings=self.settings)
         for stream in self.streams:
             check_spec(stream)
 
-    def cells(self, directory: Path) -> list[Cell]:
+    def jobs(self, directory: Path) -> list[Job]:
         """All runs and where they are, stream by stream."""
         streams, learners = _folders(self.streams), _folders(self.learners)
         return [
-            Cell(stream, learner, seed, directory / streams[stream] / learners[learner] / str(seed))
+            Job(stream, learner, seed, directory / streams[stream] / learners[learner] / str(seed))
             for stream in self.streams
             for seed in self.seeds
             for learner in self.learners
         ]
 
-    def settings_of(self, cell: Cell) -> tuple[RunSettings, Settings]:
+    def settings_of(self, job: Job) -> tuple[RunSettings, Settings]:
         """The settings of one run."""
-        run = replace(self.run, stream=cell.stream, learner=cell.learner, threads=1, out=None)
-        return run, self.settings.changed(seed=cell.seed)
+        run = replace(self.run, stream=job.stream, learner=job.learner, threads=1, out=None)
+        return run, self.settings.changed(seed=job.seed)
 
     def with_more(self, other: Plan) -> Plan:
         """This plan and then what another one has besides; the settings are the other one's."""
@@ -174,28 +175,28 @@ def compare(
     with DirectoryLock(directory):
         earlier = read_plan(directory)
         plan = earlier.with_more(plan) if earlier else plan
-        cells = plan.cells(directory)
+        all_jobs = plan.jobs(directory)
         remove_temporaries(directory)
-        for cell in cells:
-            refuse_links(directory, cell.directory)
-            _check_same(cell, *plan.settings_of(cell))
+        for job in all_jobs:
+            refuse_links(directory, job.directory)
+            _check_same(job, *plan.settings_of(job))
         plan.write(directory)
-        todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
-        for cell in todo:
-            write_atomically(cell.directory / "settings.toml", sealed_toml(write_settings(*plan.settings_of(cell))))
-        with Watching(cells, console or Console(quiet=True)) as watching:
-            done = run_cells(todo, cores() if jobs is None else jobs, watching, trust=trust or earlier is None)
+        todo = [job for job in all_jobs if read_result(job.directory)["state"] != "finished"]
+        for job in todo:
+            write_atomically(job.directory / "settings.toml", sealed_toml(write_settings(*plan.settings_of(job))))
+        with JobsDisplay(all_jobs, console or Console(quiet=True)) as display:
+            done = run_jobs(todo, available_cores() if jobs is None else jobs, display, trust=trust or earlier is None)
         if not done:
             return None
         rows = [
             make_row(
-                stream, learner, {c.seed: c.directory for c in cells if (c.stream, c.learner) == (stream, learner)}
+                stream, learner, {c.seed: c.directory for c in all_jobs if (c.stream, c.learner) == (stream, learner)}
             )
             for stream in plan.streams
             for learner in plan.learners
         ]
         notes = {stream: _order(rows, stream) for stream in plan.streams} if plan.table1 else {}
-        _write(rows, notes, cells, directory, console or Console(quiet=True))
+        _write(rows, notes, all_jobs, directory, console or Console(quiet=True))
     return rows, notes
 
 
@@ -212,27 +213,29 @@ def show(rows: list[Row], notes: dict[str, list[str]], console: Console) -> None
 # What is left behind.
 
 
-def _write(rows: list[Row], notes: dict[str, list[str]], cells: list[Cell], directory: Path, console: Console) -> None:
+def _write(
+    rows: list[Row], notes: dict[str, list[str]], all_jobs: list[Job], directory: Path, console: Console
+) -> None:
     for name, text in (("md", markdown(rows, notes)), ("csv", comma_separated(rows)), ("tex", latex(rows))):
         write_atomically(directory / f"table.{name}", text.encode())
-    _draw(cells, directory, console)
+    _draw(all_jobs, directory, console)
 
 
-def _draw(cells: list[Cell], directory: Path, console: Console) -> None:
+def _draw(all_jobs: list[Job], directory: Path, console: Console) -> None:
     from prequential.plots.comparison import Many, Numbers, draw_accuracies, draw_bits, draw_costs, draw_losses
 
     scores: Many = {}
     seconds: Numbers = {}
     macs: Numbers = {}
-    for cell in cells:
-        result = read_result(cell.directory)
+    for job in all_jobs:
+        result = read_result(job.directory)
         if result["state"] == "finished":
-            found, damage = kept_scores(cell.directory, result["classes"])
+            found, damage = load_scores(job.directory, result["classes"])
             if damage:
                 console.print(damage, style="yellow", markup=False, soft_wrap=True)
-            scores.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(found)
-            seconds.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(result["seconds"])
-            macs.setdefault(cell.stream, {}).setdefault(cell.learner, []).append(result["macs"])
+            scores.setdefault(job.stream, {}).setdefault(job.learner, []).append(found)
+            seconds.setdefault(job.stream, {}).setdefault(job.learner, []).append(result["seconds"])
+            macs.setdefault(job.stream, {}).setdefault(job.learner, []).append(result["macs"])
     if not scores:
         return
     for suffix in ("png", "svg"):
@@ -273,17 +276,17 @@ def _is_ours(directory: Path) -> bool:
     return known and all(any(folder.glob("*/*/settings.toml")) for folder in folders)
 
 
-def _check_same(cell: Cell, run: RunSettings, settings: Settings) -> None:
+def _check_same(job: Job, run: RunSettings, settings: Settings) -> None:
     """Refuses to go on with a run that was made with other settings."""
-    path = cell.directory / "settings.toml"
+    path = job.directory / "settings.toml"
     if is_damaged(path):  # what the checkpoint says of the settings still counts
         write_atomically(path, sealed_toml(write_settings(run, settings)))
     if not path.is_file():
         return
     on_run, on_learner = read_settings(path)
     before, now = asdict(RunSettings(**on_run)), asdict(run)
-    if is_transformer(cell.learner):  # to the others these settings mean nothing
+    if is_transformer(job.learner):  # to the others these settings mean nothing
         before, now = {**before, **asdict(Settings(**on_learner))}, {**now, **asdict(settings)}
     for name, value in now.items():
         if name not in MAY_CHANGE and before[name] != value:
-            raise BadSetting(f"{cell.directory} was made with {name} = {before[name]}, not {value}; give another --out")
+            raise BadSetting(f"{job.directory} was made with {name} = {before[name]}, not {value}; give another --out")

@@ -34,7 +34,7 @@ class Row:
 
     stream: str
     learner: str
-    results: list[dict[str, Any]]  # of the cells that finished
+    results: list[dict[str, Any]]  # of the jobs that finished
     failures: list[str]  # why the others did not
 
     def spread(self, key: str) -> tuple[float, float, float] | None:
@@ -46,7 +46,7 @@ class Row:
 
 
 def read_result(directory: Path) -> dict[str, Any]:
-    """What a cell has found: its scores, `seconds`, `macs` (None: not counted) and `state`, with `why` if it failed."""
+    """The result of a job: its scores, `seconds`, `macs` (None: not counted) and `state`, with `why` if it failed."""
     told = read_progress(directory)
     if told.get("state") == "failed":
         return {"state": "failed", "why": told.get("why", "")}

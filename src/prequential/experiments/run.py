@@ -17,9 +17,10 @@ from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.base import CaptionedFigure, Claim, Outcome, Request, Results, Trial
 from prequential.learners.device import find_device, slow_precision
 from prequential.plots.style import save
-from prequential.runs.pool import Cell, cores, run_cells
+from prequential.runs.job import Job
+from prequential.runs.jobs_display import JobsDisplay
+from prequential.runs.pool import available_cores, run_jobs
 from prequential.runs.settings import read_settings, write_settings
-from prequential.runs.watching import Watching
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
 from prequential.storage.sealed import is_damaged, read_json, sealed_toml, write_sealed
 from prequential.streams.open import check_spec, with_whole_path
@@ -64,30 +65,34 @@ def run_experiment(
     console = console or Console(quiet=True)
     experiment = find_experiment(name)
     trials = [_changed(trial, options or {}) for trial in experiment.trials(request)]
-    jobs = cores() if jobs is None else jobs
+    jobs = available_cores() if jobs is None else jobs
     if jobs < 0:
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
-    threads = max(1, cores() // min(jobs, len(trials))) if jobs else cores()
+    threads = max(1, available_cores() // min(jobs, len(trials))) if jobs else available_cores()
     for run in (trial.run_settings(request) for trial in trials):
         check_spec(run.stream, whole=not run.download)
-    cells = [_cell(trial, request, directory) for trial in trials]
+    all_jobs = [_job(trial, request, directory) for trial in trials]
     make_directory(directory)
     with DirectoryLock(directory):
         remove_temporaries(directory)
-        for trial, cell in zip(trials, cells, strict=True):
-            refuse_links(directory, cell.directory)
-            _prepare(trial, cell, request, threads)
-        todo = [cell for cell in cells if read_result(cell.directory)["state"] != "finished"]
-        console.print(f"{name}, {request.scale}: {len(cells)} runs, {len(todo)} to do, on {request.data}", markup=False)
+        for trial, job in zip(trials, all_jobs, strict=True):
+            refuse_links(directory, job.directory)
+            _prepare(trial, job, request, threads)
+        todo = [job for job in all_jobs if read_result(job.directory)["state"] != "finished"]
+        console.print(
+            f"{name}, {request.scale}: {len(all_jobs)} runs, {len(todo)} to do, on {request.data}", markup=False
+        )
         slow = slow_precision((options or {}).get("precision", "float32"), find_device("auto"))
         if slow:
             console.print(slow)
-        with Watching(cells, console) as watching:
-            if not run_cells(todo, jobs, watching, threads=threads, trust=True):  # `_prepare` has made sure of them
+        with JobsDisplay(all_jobs, console) as display:
+            if not run_jobs(todo, jobs, display, threads=threads, trust=True):  # `_prepare` has made sure of them
                 return None
-        results, failures = _collect(trials, cells, request)
+        results, failures = _collect(trials, all_jobs, request)
         if not results:
-            raise BadInput(f"none of the {len(cells)} runs of {name} finished; the first failed because {failures[0]}")
+            raise BadInput(
+                f"none of the {len(all_jobs)} runs of {name} finished; the first failed because {failures[0]}"
+            )
         figures: dict[str, CaptionedFigure] = experiment.figures(results)
         claims: list[Claim] = experiment.claims(results)
         for figure, captioned in figures.items():
@@ -137,19 +142,19 @@ def _changed(trial: Trial, options: dict[str, Any]) -> Trial:
     return Trial(**given, settings=trial.settings.changed(**options))
 
 
-def _cell(trial: Trial, request: Request, directory: Path) -> Cell:
+def _job(trial: Trial, request: Request, directory: Path) -> Job:
     run = trial.run_settings(request)
     tags = {tag: value for tag, value in trial.tags.items() if tag != "seed"}
     title = ", ".join(f"{tag} {value}" for tag, value in tags.items()) or trial.learner
-    return Cell(run.stream, title, trial.settings.seed, directory / "runs" / trial.name)
+    return Job(run.stream, title, trial.settings.seed, directory / "runs" / trial.name)
 
 
-def _prepare(trial: Trial, cell: Cell, request: Request, threads: int) -> None:
+def _prepare(trial: Trial, job: Job, request: Request, threads: int) -> None:
     """Writes the settings of a run, unless it has begun; then they must be the same."""
     run = trial.run_settings(request)
     run = type(run)(**{**asdict(run), "threads": threads, "stream": with_whole_path(run.stream)})
     text = write_settings(run, trial.settings)
-    path = cell.directory / "settings.toml"
+    path = job.directory / "settings.toml"
     if path.is_file() and not is_damaged(path):
         before = dict(zip(("run", "learner"), read_settings(path), strict=True))
         now = {"run": asdict(run), "learner": asdict(trial.settings)}
@@ -157,22 +162,22 @@ def _prepare(trial: Trial, cell: Cell, request: Request, threads: int) -> None:
             for name, value in kept.items():
                 if name not in MAY_CHANGE and str(now[table][name]) != str(value):
                     raise BadSetting(
-                        f"{cell.directory} was made with {name} = {value}, not {now[table][name]}; give another --out"
+                        f"{job.directory} was made with {name} = {value}, not {now[table][name]}; give another --out"
                     )
         return
     write_atomically(path, sealed_toml(text))
 
 
-def _collect(trials: list[Trial], cells: list[Cell], request: Request) -> tuple[Results, list[str]]:
+def _collect(trials: list[Trial], all_jobs: list[Job], request: Request) -> tuple[Results, list[str]]:
     outcomes, failures = [], []
-    for trial, cell in zip(trials, cells, strict=True):
-        result = read_result(cell.directory)
+    for trial, job in zip(trials, all_jobs, strict=True):
+        result = read_result(job.directory)
         if result["state"] != "finished":
             failures.append(f"{trial.name}: {result.get('why', 'not finished')}")
             continue
         numbers = {name: result[name] for name in ("accuracy", "bits", "seconds", "macs")}
         loss = float("nan") if result["log_loss"] is None else result["log_loss"]
-        outcomes.append(Outcome(tags=trial.tags, log_loss=loss, **numbers, summary=result, directory=cell.directory))
+        outcomes.append(Outcome(tags=trial.tags, log_loss=loss, **numbers, summary=result, directory=job.directory))
     return Results(tuple(outcomes), request), failures
 
 
@@ -201,7 +206,7 @@ def _write(
         "options": options,
         "command": _command(name, request, stream, options),
         "versions": {package: version(package) for package in ("prequential", "torch")},
-        "cores": cores(),
+        "cores": available_cores(),
         "seconds": sum(o.seconds for o in results.outcomes),
         "outcomes": [_numbers(o) for o in results.outcomes],
         "figures": {figure: captioned.caption for figure, captioned in figures.items()},

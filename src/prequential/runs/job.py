@@ -1,4 +1,4 @@
-"""One cell of a comparison: a run in a process of its own, that tells in a small file how far it has come."""
+"""A job: one run of a comparison, sweep or experiment, in a process of its own that writes its progress to a small file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,107 +16,117 @@ from prequential.exits import explain
 from prequential.storage.files import DirectoryLock, LockHeld
 from prequential.storage.sealed import read_json, write_sealed
 
-TELL_SECONDS = 1.0  # how often progress is written
+WRITE_SECONDS = 1.0  # how often progress is written
 WAIT_SECONDS = 60.0  # for a process of a killed comparison that is still saving
 
 
-def run_cell(directory: Path, parent: int | None = None, *, trust: bool = False) -> str:
-    """Begins or goes on with the run in this directory, whose settings are there already; how it ended.
+@dataclass(frozen=True, order=True)
+class Job:
+    """One run: a learner on a stream with a seed, and the directory that holds its settings."""
+
+    stream: str
+    learner: str
+    seed: int
+    directory: Path
+
+
+def run_job(directory: Path, parent: int | None = None, *, trust: bool = False) -> str:
+    """Starts or resumes the run in this directory, whose settings are already there; returns the state it ended in.
 
     Parameters
     ----------
     directory
-        The directory of the run. `progress.json` in it tells how far the run is, and in the end its time.
+        The directory of the run. The file `progress.json` in it holds the position, and at the end the run's time.
     parent
-        The process to work for; when it is gone, the run is saved and stopped.
+        The id of the process that started this one; when that process is gone, the run is saved and stopped.
     trust
-        As for `Run`: whether the settings there are the user's own word.
+        As for `Run`: whether the settings there were given by the user.
     """
     import pyarrow.parquet  # noqa: F401 (records need it; its import is no part of any learner's time)
 
     from prequential.runs.run import Run
 
-    telling = Telling(directory, parent)
+    progress = ProgressWriter(directory, parent)
     try:
-        _wait_until_free(directory)
+        _wait_for_lock(directory)
         run = Run(directory, trust=trust)
         if not (directory / "environment.json").is_file():
             run.begin()
         run.restore()
         for warning in run.warnings:
             print(warning, file=sys.stderr)
-        telling.begin(run.position, run.length, run.seconds)
-        run.go(telling)
+        progress.begin(run.position, run.length, run.seconds)
+        run.go(progress)
     except PrequentialError as error:
-        return telling.end("failed", why=str(error))
+        return progress.end("failed", why=str(error))
     except Exception as error:
         traceback.print_exc()
-        return telling.end("failed", why=explain(error)[0])
-    return telling.end("finished" if run.finished else "stopped")
+        return progress.end("failed", why=explain(error)[0])
+    return progress.end("finished" if run.finished else "stopped")
 
 
-class Telling:
-    """Writes `progress.json`: state, examples done, examples/s, accuracy, log-loss, and the seconds of all goes.
+class ProgressWriter:
+    """Writes `progress.json`: state, position, examples/s, accuracy, log-loss, and the seconds of all sessions.
 
-    The seconds are those from the beginning of each go to its last example. The pictures a run ends with do not count.
+    A session lasts from a start or resume to its last example. Drawing the figures at the end of a run does not count.
     """
 
     def __init__(self, directory: Path, parent: int | None) -> None:
         self.path, self.parent = directory / "progress.json", parent
         before = read_progress(directory)
-        self.before: float | None = before.get("seconds")  # of earlier goes
-        self.told: dict[str, Any] = {**before, "state": "running"}
-        self.told.pop("why", None)
+        self.seconds_before: float | None = before.get("seconds")  # of earlier sessions
+        self.progress: dict[str, Any] = {**before, "state": "running"}
+        self.progress.pop("why", None)
         self.first = 0
-        self.begun = self.written = time.monotonic()
+        self.started = self.written = time.monotonic()
 
     def begin(self, position: int, length: int, seconds: float) -> None:
-        """Begins to tell; `seconds` are those of earlier goes, where that was not told."""
+        """Starts a session; `seconds` are those of earlier sessions, used where the file does not have them."""
         self.first = position
-        self.before = seconds if self.before is None else self.before
-        self.told |= {"position": position, "length": length}
+        self.seconds_before = seconds if self.seconds_before is None else self.seconds_before
+        self.progress |= {"position": position, "length": length}
         self._write()
-        self.begun = time.monotonic()
+        self.started = time.monotonic()
 
     def __call__(self, run: Any) -> None:
         now = time.monotonic()
-        spent = now - self.begun
-        self.told |= {
+        spent = now - self.started
+        self.progress |= {
             "position": run.position,
-            "seconds": (self.before or 0.0) + spent,
+            "seconds": (self.seconds_before or 0.0) + spent,
             "rate": (run.position - self.first) / max(spent, 1e-9),
-            "accuracy": _number(run.scores.accuracy),
-            "log_loss": _number(run.scores.log_loss),
+            "accuracy": _finite_or_none(run.scores.accuracy),
+            "log_loss": _finite_or_none(run.scores.log_loss),
         }
         if self.parent is not None and os.getppid() != self.parent:
             run.stopped = True
-        if run.finished or now - self.written >= TELL_SECONDS:
+        if run.finished or now - self.written >= WRITE_SECONDS:
             self._write()
 
     def end(self, state: str, **more: Any) -> str:
-        self.told |= {"state": state, **more}
+        self.progress |= {"state": state, **more}
         self._write()
         return state
 
     def _write(self) -> None:
-        write_sealed(self.path, self.told)
+        write_sealed(self.path, self.progress)
         self.written = time.monotonic()
 
 
 def read_progress(directory: Path) -> dict[str, Any]:
-    """What a cell has told last; nothing when it has not begun, or when the file is damaged: the run itself knows more."""
+    """The latest progress of a job; empty if it has not started or the file is damaged (the checkpoint has the same)."""
     try:
         return read_json(directory / "progress.json")
     except (FileNotFoundError, BadInput):
         return {}
 
 
-def _number(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def _wait_until_free(directory: Path) -> None:
-    """Waits while another process works here; when that takes too long, the run itself will complain."""
+def _wait_for_lock(directory: Path) -> None:
+    """Waits while another process works here; if that takes too long, the run raises the error itself."""
     lock = DirectoryLock(directory)
     with suppress(LockHeld):
         lock.wait(WAIT_SECONDS)
@@ -123,4 +134,4 @@ def _wait_until_free(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_cell(Path(sys.argv[1]), int(sys.argv[2]), trust="--trust" in sys.argv[3:])
+    run_job(Path(sys.argv[1]), int(sys.argv[2]), trust="--trust" in sys.argv[3:])

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from prequential.plots.curves import draw_calibration, draw_run, draw_tasks
 from prequential.errors import BadInput
-from prequential.runs.kept_scores import kept_scores
+from prequential.runs.stored_scores import load_scores
 from prequential.runs.progress import describe
 from prequential.runs.run import Run
 
@@ -21,7 +21,7 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
     run = Run(directory, trust=trust)
     if not any(any((directory / name).glob("*.*")) for name in ("records", "checkpoints")):
         raise BadInput(f"the run in {directory} has recorded no example yet")
-    scores, damage = kept_scores(directory, run.learner.labels.capacity, run.stream.task_starts())
+    scores, damage = load_scores(directory, run.learner.labels.capacity, run.stream.task_starts())
     if damage:
         console.print(damage, style="yellow", markup=False, soft_wrap=True)
     console.print(f"{run.title} · {run.name} · {scores.count:,} of {run.length:,} examples recorded")

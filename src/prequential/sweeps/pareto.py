@@ -18,10 +18,10 @@ from prequential.plots.pareto import draw_fronts, front_of
 from prequential.specs import nearest
 from prequential.storage.sealed import read_json
 from prequential.sweeps.plan import OBJECTIVES, canonical
-from prequential.sweeps.storage import open_storage, sound
+from prequential.sweeps.storage import open_storage, report_damage
 from prequential.sweeps.study import IDENTITY, Row, rows_of
+from prequential.sweeps.sweep_display import say_point
 from prequential.sweeps.tables import FORMAT, say_number
-from prequential.sweeps.watching import say_point
 
 
 class Found(NamedTuple):
@@ -133,7 +133,7 @@ def _study(url: str, name: str | None) -> tuple[list[Found], list[str]]:
     storage, _ = open_storage(url)
     import optuna
 
-    with sound(url):
+    with report_damage(url):
         return _read_study(url, name, optuna, storage)
 
 
@@ -164,11 +164,11 @@ def _of_rows(name: str, rows: list[Row]) -> list[Found]:
 def _comparison(directory: Path) -> list[Found]:
     plan = read_plan(directory)
     assert plan is not None
-    cells = plan.cells(directory)
+    all_jobs = plan.jobs(directory)
     found = []
     for stream in plan.streams:
         for learner in plan.learners:
-            here = {cell.seed: cell.directory for cell in cells if (cell.stream, cell.learner) == (stream, learner)}
+            here = {job.seed: job.directory for job in all_jobs if (job.stream, job.learner) == (stream, learner)}
             row = make_row(stream, learner, here)
             for result in map(read_result, here.values()):  # left out silently, a front would be another one
                 if result["state"] == "damaged":

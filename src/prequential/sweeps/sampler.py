@@ -1,4 +1,4 @@
-"""How the settings of the next trial are drawn."""
+"""The sampler: how the settings of the next trial are drawn."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-def is_spare(trial: FrozenTrial) -> bool:
-    """Whether another trial stands for this one, which is never run."""
+def is_duplicate(trial: FrozenTrial) -> bool:
+    """Whether a trial is a duplicate of another, and is never run."""
     return bool(trial.user_attrs.get("spare"))
 
 
 def attempt_after(trial: FrozenTrial) -> int | None:
-    """The number of the failed trial that this one stands for; None where it is no second attempt."""
+    """The number of the failed trial that this one repeats; None where it is a first attempt."""
     before = trial.user_attrs.get("again")
     # a storage may say anything: only an earlier trial can have failed before
     return before if isinstance(before, int) and before < trial.number else None
@@ -27,13 +27,13 @@ def attempt_after(trial: FrozenTrial) -> int | None:
 
 def originals(trials: list[FrozenTrial]) -> list[FrozenTrial]:
     """The trials that are no second attempt at another."""
-    return [trial for trial in trials if "again" not in trial.user_attrs and not is_spare(trial)]
+    return [trial for trial in trials if "again" not in trial.user_attrs and not is_duplicate(trial)]
 
 
 def make_sampler(plan: SweepPlan, total: int) -> BaseSampler:
-    """A sampler whose choices depend on the seed, on the place of the trial, and on what is known, and on nothing else.
+    """A sampler whose choices depend only on the seed, on the index of the trial and on the results so far.
 
-    So a sweep that was killed goes on as it would have gone.
+    So a sweep that was killed resumes with the same choices.
     """
     import numpy as np
     import optuna

@@ -1,4 +1,4 @@
-"""Where the trials of a sweep are kept."""
+"""Optuna's storages: opening, retrying, checking for damage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna.storages.journal import BaseJournalBackend
 
 REMEDY = "move it away, and the same command finds the finished runs again"
-PATIENCE = (0.5, 1, 2, 4, 8, 16, 32)  # seconds to wait for a storage that does not answer
+RETRY_SECONDS = (0.5, 1, 2, 4, 8, 16, 32)  # waits before a storage that does not answer is tried again
 T = TypeVar("T")
 
 
@@ -47,7 +47,7 @@ def open_storage(url: str) -> tuple[BaseStorage, Path | None]:
         place = sqlalchemy.engine.make_url(shown)
         shown = place.render_as_string(hide_password=True)
         if place.get_backend_name() != "sqlite":
-            return patiently(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}), PATIENCE[:2]), None
+            return with_retries(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}), RETRY_SECONDS[:2]), None
         if not place.database:
             raise ValueError("it names no file")
         guard = Path(place.database).with_name(Path(place.database).name + ".lock")
@@ -100,8 +100,8 @@ def without_password(url: str) -> str:
     return re.sub(r"(://[^/@]*):[^@]*@", r"\1:***@", url)
 
 
-def patiently(act: Callable[[], T], waits: tuple[float, ...] = PATIENCE) -> T:
-    """Does something with a storage, again and again while it does not answer."""
+def with_retries(act: Callable[[], T], waits: tuple[float, ...] = RETRY_SECONDS) -> T:
+    """Calls a function that uses a storage, again after a while when the storage does not answer."""
     import optuna
     import sqlalchemy
 
@@ -127,8 +127,8 @@ def is_damaged(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def sound(url: str) -> Iterator[None]:
-    """Whatever a damaged file of trials makes Optuna do inside is one sentence; nothing but the trials' order is in it."""
+def report_damage(url: str) -> Iterator[None]:
+    """Turns any error of Optuna on a damaged SQLite file into one sentence; the results themselves are in the runs."""
     try:
         yield
     except PrequentialError:
@@ -148,12 +148,12 @@ def check_database(url: str) -> None:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=60)) as database:
             found = database.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.OperationalError:  # another process is at work, or cannot be opened, which will be said
+    except sqlite3.OperationalError:  # another process uses it, or it cannot be opened, which is reported later
         return
     except sqlite3.DatabaseError as error:
         found = (str(error),)
     if found != ("ok",):
-        raise BadInput(f"{path} is damaged ({one_line(found[0] if found else 'no word', 80)}); {REMEDY}")
+        raise BadInput(f"{path} is damaged ({one_line(found[0] if found else 'no reason given', 80)}); {REMEDY}")
 
 
 def _file_of(url: str) -> Path:

@@ -2,7 +2,7 @@
 
 A trial belongs to the worker that claimed it. When that worker is gone, the trial is failed, and a copy of it waits to
 be claimed: its runs go on from their checkpoints. Where two workers do the same thing at the same moment, the lower
-trial number wins and the other is marked as spare and never run; all storages number trials without gaps.
+trial number wins and the other is marked as a duplicate and never run; all storages number trials without gaps.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from uuid import uuid4
 from prequential.errors import BadInput, BadSetting
 from prequential.storage.files import LockHeld, locked, make_directory, open_own
 from prequential.sweeps.plan import OBJECTIVES, Choice, Point, Range, SweepPlan
-from prequential.sweeps.sampler import attempt_after, is_spare, make_sampler, originals
-from prequential.sweeps.storage import REMEDY, open_storage, patiently, sound
+from prequential.sweeps.sampler import attempt_after, is_duplicate, make_sampler, originals
+from prequential.sweeps.storage import REMEDY, open_storage, report_damage, with_retries
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
 
-GRACE_SECONDS = 120.0  # a worker elsewhere that has not been heard of for so long is gone
-SEAL = "sha256"  # where a trial keeps the checksum of what it has found
-IDENTITY = "prequential"  # where a study keeps what it was made for
+GRACE_SECONDS = 120.0  # a worker on another machine without a heartbeat for so long is dead
+SEAL = "sha256"  # the user attribute with the checksum of a trial's results
+IDENTITY = "prequential"  # the user attribute with the settings that a study was made with
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Trials:
     url
         Optuna's storage: a database URL, `journal:PATH`, or None for SQLite in the directory.
     total
-        How many trials there shall be; None for all points of a grid.
+        The number of trials; None for all points of a grid.
     """
 
     def __init__(self, plan: SweepPlan, directory: Path, url: str | None = None, total: int | None = None) -> None:
@@ -72,20 +72,20 @@ class Trials:
         self._url = url or f"sqlite:///{(directory / 'study.db').resolve()}"
         self._storage, guard = open_storage(self._url)
         self._guard_path = guard
-        self._heard: dict[tuple[int, Any], float] = {}
+        self._last_seen: dict[tuple[int, Any], float] = {}
         self._beats = 0
-        self._mine: set[int] = set()  # the trials at hand
+        self._mine: set[int] = set()  # the trials that this worker is running
         self._dead: set[str] = set()  # workers of this directory that were found to be gone
-        with sound(self._url):
+        with report_damage(self._url):
             with self._guard():
-                self.study = patiently(lambda: _open_study(plan, self._storage, self.total))
+                self.study = with_retries(lambda: _open_study(plan, self._storage, self.total))
                 self._alive = self._hold(directory / "workers" / self.me)
                 if plan.method == "grid":
                     self._add_points()
-            self.take_up(failed=True)
+            self.reclaim(failed=True)
 
     def close(self) -> None:
-        """Says that this worker works no more."""
+        """Removes the file that marks this worker as alive."""
         (self.directory / "workers" / self.me).unlink(missing_ok=True)
         os.close(self._alive)
         with suppress(Exception):  # connections of a database that may be gone
@@ -94,8 +94,8 @@ class Trials:
     # Claiming.
 
     def claim(self) -> tuple[int, Point] | None:
-        """A trial to run now: its number and the point where it is; None when there is none."""
-        claimed = patiently(self._claim)
+        """A trial to run now: its number and its point; None when there is none."""
+        claimed = with_retries(self._claim)
         if claimed is not None:
             self._mine.add(claimed[0])
         return claimed
@@ -105,43 +105,43 @@ class Trials:
         from optuna.trial import Trial, TrialState
 
         with self._guard():
-            # what was begun comes first
+            # trials that were started before come first
             for waiting in sorted(self._all(TrialState.WAITING), key=lambda t: ("again" not in t.user_attrs, t.number)):
                 with suppress(UpdateFinishedTrialError):
                     if self._storage.set_trial_state_values(waiting._trial_id, state=TrialState.RUNNING):
                         trial = Trial(self.study, waiting._trial_id)
-                        if self._own(trial) and (point := self._suggest(trial)) is not None:
+                        if self._take_ownership(trial) and (point := self._suggest(trial)) is not None:
                             return trial.number, point
             while self.plan.method != "grid" and len(originals(self._all())) < self.total:
                 trial = self.study.ask()
-                if self._own(trial) and (point := self._suggest(trial)) is not None:
+                if self._take_ownership(trial) and (point := self._suggest(trial)) is not None:
                     return trial.number, point
         return None
 
-    def _own(self, trial: Trial) -> bool:
-        """Makes a trial this worker's, unless another one stands for it."""
+    def _take_ownership(self, trial: Trial) -> bool:
+        """Marks a trial as this worker's, unless it is a duplicate of another."""
         trial.set_user_attr("owner", self.me)
         trials = self._all()
         this = next(t for t in trials if t.number == trial.number)
         key = _key(this)
         if key is not None:
-            spare = any(t.number < this.number and _key(t) == key and not is_spare(t) for t in trials)
+            duplicate = any(t.number < this.number and _key(t) == key and not is_duplicate(t) for t in trials)
         else:
-            spare = sum(t.number < this.number for t in originals(trials)) >= self.total
-        if spare:
+            duplicate = sum(t.number < this.number for t in originals(trials)) >= self.total
+        if duplicate:
             trial.set_user_attr("spare", True)
-            self.fail(trial.number, "it stands for nothing: another worker made the same trial")
-        return not spare
+            self.fail(trial.number, "duplicate: another worker made the same trial")
+        return not duplicate
 
     def _suggest(self, trial: Trial) -> Point | None:
-        """Where a trial is; None, and it has failed, when the storage says something that the sweep cannot have drawn."""
+        """The point of a trial; None, and the trial fails, when the stored values cannot come from this sweep."""
         try:
-            return self._drawn(trial)
+            return self._suggest_point(trial)
         except BadInput as error:
             self.fail(trial.number, str(error))
             return None
 
-    def _drawn(self, trial: Trial) -> Point:
+    def _suggest_point(self, trial: Trial) -> Point:
         point: Point = {}
         for name in self.plan.order():
             if self.plan.matters(name, point):
@@ -155,14 +155,14 @@ class Trials:
     # Ending.
 
     def finish(self, number: int, values: list[float], results: dict[int, dict[str, Any]], folder: str) -> bool:
-        """Writes down what a trial has found; False when it was no longer this worker's."""
-        return self._end(number, {"results": results, "folder": folder}, values)
+        """Stores the results of a trial; False when another worker has taken it over."""
+        return self._finish_trial(number, {"results": results, "folder": folder}, values)
 
     def fail(self, number: int, why: str, folder: str = "") -> bool:
-        """Writes down why a trial failed."""
-        return self._end(number, {"why": why[:1000], "folder": folder}, None)
+        """Marks a trial as failed, with the reason."""
+        return self._finish_trial(number, {"why": why[:1000], "folder": folder}, None)
 
-    def _end(self, number: int, told: dict[str, Any], values: list[float] | None) -> bool:
+    def _finish_trial(self, number: int, attrs: dict[str, Any], values: list[float] | None) -> bool:
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
@@ -171,58 +171,58 @@ class Trials:
 
         def end() -> bool:
             trial = self._trial(number)
-            if trial.state.is_finished():  # taken over, or told just before the connection broke
+            if trial.state.is_finished():  # by another worker, or by this one just before the connection broke
                 return trial.user_attrs.get("owner") == self.me and trial.state == state
-            for name, value in {**told, SEAL: _seal(trial.params, values, {**trial.user_attrs, **told})}.items():
+            for name, value in {**attrs, SEAL: _seal(trial.params, values, {**trial.user_attrs, **attrs})}.items():
                 self._storage.set_trial_user_attr(trial._trial_id, name, value)
             self.study.tell(number, values, state=state)
             return True
 
         try:
-            return patiently(end)
+            return with_retries(end)
         except (UpdateFinishedTrialError, ValueError):
             return False
 
     def release(self, number: int) -> None:
-        """Lets others go on with a trial that this worker has begun."""
+        """Lets other workers resume a trial that this one has started."""
         from optuna.exceptions import UpdateFinishedTrialError
 
         self._mine.discard(number)
         with suppress(UpdateFinishedTrialError):
-            patiently(lambda: self._storage.set_trial_user_attr(self._trial(number)._trial_id, "owner", ""))
+            with_retries(lambda: self._storage.set_trial_user_attr(self._trial(number)._trial_id, "owner", ""))
 
-    # Workers that are gone.
+    # Dead workers.
 
-    def beat(self, number: int) -> bool:
-        """Says that a trial is being worked on; False when another worker has taken it over."""
+    def heartbeat(self, number: int) -> bool:
+        """Marks a trial as still running; False when another worker has taken it over."""
         from optuna.exceptions import UpdateFinishedTrialError
 
         self._beats += 1
         try:
-            patiently(lambda: self._storage.set_trial_user_attr(self._trial(number)._trial_id, "beat", self._beats))
+            with_retries(lambda: self._storage.set_trial_user_attr(self._trial(number)._trial_id, "beat", self._beats))
         except UpdateFinishedTrialError:
             return False
         return True
 
-    def take_up(self, *, failed: bool = False) -> None:
-        """Makes the trials of workers that are gone wait to be claimed again, and if asked those that failed."""
-        patiently(lambda: self._take_up(failed))
+    def reclaim(self, *, failed: bool = False) -> None:
+        """Queues the trials of dead workers again, and with `failed` also those that failed."""
+        with_retries(lambda: self._reclaim(failed))
 
-    def _take_up(self, failed: bool) -> None:
+    def _reclaim(self, failed: bool) -> None:
         import optuna
         from optuna.trial import TrialState
 
         with self._guard():
             for trial in self._all(TrialState.RUNNING):
-                if self._gone(trial):
+                if self._is_abandoned(trial):
                     with suppress(optuna.exceptions.UpdateFinishedTrialError):
                         self._storage.set_trial_user_attr(trial._trial_id, "interrupted", True)
                         self._storage.set_trial_state_values(trial._trial_id, state=TrialState.FAIL)
-            self._forget_workers()
+            self._remove_worker_files()
             trials = self._all()
             again = {t.user_attrs.get("again") for t in trials}
             for trial in trials:
-                if trial.state != TrialState.FAIL or is_spare(trial) or trial.number in again:
+                if trial.state != TrialState.FAIL or is_duplicate(trial) or trial.number in again:
                     continue
                 if failed or trial.user_attrs.get("interrupted"):
                     copy = optuna.create_trial(
@@ -234,7 +234,7 @@ class Trials:
                     )
                     self.study.add_trial(copy)
 
-    def _gone(self, trial: FrozenTrial) -> bool:
+    def _is_abandoned(self, trial: FrozenTrial) -> bool:
         owner = trial.user_attrs.get("owner")
         if owner == self.me:
             return trial.number not in self._mine  # the connection broke while it was claimed
@@ -247,8 +247,8 @@ class Trials:
         if owner is not None and (self.directory / "workers" / owner).exists():
             return self._is_dead(owner)
         # elsewhere: clocks may differ between machines, so only this one's is looked at
-        heard = self._heard.setdefault((trial.number, trial.user_attrs.get("beat")), time.monotonic())
-        return time.monotonic() - heard >= GRACE_SECONDS
+        seen = self._last_seen.setdefault((trial.number, trial.user_attrs.get("beat")), time.monotonic())
+        return time.monotonic() - seen >= GRACE_SECONDS
 
     def _is_dead(self, worker: str) -> bool:
         with suppress(LockHeld):
@@ -257,7 +257,7 @@ class Trials:
             return True
         return False
 
-    def _forget_workers(self) -> None:
+    def _remove_worker_files(self) -> None:
         """Removes the files of dead workers, after all their trials were given up: without its file a worker counts as
         one of another machine, and is waited for."""
         for path in (self.directory / "workers").iterdir():
@@ -270,8 +270,8 @@ class Trials:
 
     def rows(self) -> list[Row]:
         """All trials, each with its latest attempt."""
-        with sound(self._url):
-            return patiently(lambda: rows_of(self.study, self.plan))
+        with report_damage(self._url):
+            return with_retries(lambda: rows_of(self.study, self.plan))
 
     def _all(self, *states: Any) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False, states=states or None)
@@ -317,17 +317,17 @@ class Trials:
         return handle
 
 
-# What trials say about themselves.
+# Attributes of trials.
 
 
 def _key(trial: FrozenTrial) -> Any:
-    """What no two trials may stand for: an attempt after a failed one, or a point of a grid."""
+    """What must be unique among trials: the number of the failed trial that one repeats, or a point of a grid."""
     return trial.user_attrs.get("again", trial.user_attrs.get("point"))
 
 
-def _seal(params: dict[str, Any], values: Sequence[float] | None, told: dict[str, Any]) -> str:
-    """The checksum of what a trial has found: databases have none of their own."""
-    parts = [params, list(values or []), {name: told[name] for name in ("results", "why", "folder") if name in told}]
+def _seal(params: dict[str, Any], values: Sequence[float] | None, attrs: dict[str, Any]) -> str:
+    """The checksum of a trial's results: databases have none of their own."""
+    parts = [params, list(values or []), {name: attrs[name] for name in ("results", "why", "folder") if name in attrs}]
     plain = json.loads(json.dumps(parts))  # as it is read again: keys are texts
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -337,7 +337,7 @@ def rows_of(study: Study, plan: SweepPlan | None = None) -> list[Row]:
     from optuna.trial import TrialState
 
     states = {TrialState.COMPLETE: "done", TrialState.RUNNING: "running", TrialState.WAITING: "waiting"}
-    trials = [trial for trial in study.get_trials(deepcopy=False) if not is_spare(trial)]
+    trials = [trial for trial in study.get_trials(deepcopy=False) if not is_duplicate(trial)]
     later = {attempt_after(trial): trial for trial in reversed(trials) if attempt_after(trial) is not None}
     rows = []
     for first in originals(trials):
@@ -348,12 +348,12 @@ def rows_of(study: Study, plan: SweepPlan | None = None) -> list[Row]:
         params = {**first.params, **last.params}
         if plan is not None:
             params = {n: _decoded(plan.vary[n], params[n]) for n in plan.order() if n in params}
-        told = last.user_attrs
-        if SEAL in told and told[SEAL] != _seal(last.params, last.values, told):
+        attrs = last.user_attrs
+        if SEAL in attrs and attrs[SEAL] != _seal(last.params, last.values, attrs):
             raise BadInput(f"trial {last.number} of the study {study.study_name!r} is damaged; {REMEDY}")
         values = tuple(last.values) if state == "done" else ()
-        why = told.get("why", "") if state == "failed" else ""
-        rows.append(Row(first.number, state, params, values, told.get("results", {}), why, told.get("folder", "")))
+        why = attrs.get("why", "") if state == "failed" else ""
+        rows.append(Row(first.number, state, params, values, attrs.get("results", {}), why, attrs.get("folder", "")))
     return rows
 
 

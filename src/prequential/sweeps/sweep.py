@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,8 +15,15 @@ from rich.console import Console
 
 from prequential.comparisons.tables import read_result
 from prequential.errors import BadInput, BadSetting
-from prequential.runs.job import run_cell
-from prequential.runs.pool import Cell, cores, settle, start_cell, terminated_like_interrupted
+from prequential.runs.job import Job, run_job
+from prequential.runs.pool import (
+    STOPPING,
+    available_cores,
+    record_exit,
+    sigterm_as_interrupt,
+    start_job,
+    stop_processes,
+)
 from prequential.runs.settings import write_settings
 from prequential.storage.files import (
     DirectoryLock,
@@ -32,29 +38,29 @@ from prequential.storage.sealed import sealed_toml
 from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, read_sweep
 from prequential.sweeps.storage import is_inside, without_password
 from prequential.sweeps.study import Row, Trials
+from prequential.sweeps.sweep_display import SweepDisplay
 from prequential.sweeps.tables import write_results
-from prequential.sweeps.watching import WatchSweep
 from prequential.trust import names_from, need_trust
 
 POLL_SECONDS = 0.1
-BEAT_SECONDS = 20.0  # how often a worker says that it is alive, and looks for others that are not
+HEARTBEAT_SECONDS = 20.0  # how often a worker writes its heartbeat and looks for dead workers
 OURS = ("sweep.toml", "study.db", "workers", "trials")  # any of them shows that a directory is a sweep's
 DATABASE = ("study.db.lock", "study.db-journal", "study.db-wal", "study.db-shm")
 TRIES = 3  # of a run whose process is killed, perhaps for want of memory
 
 
 @dataclass
-class Work:
-    """A trial at hand."""
+class RunningTrial:
+    """A trial that this worker is running: a job for each seed."""
 
     number: int
     point: Point
     folder: str
-    cells: dict[int, Cell]  # by seed
+    jobs: dict[int, Job]  # by seed
     waiting: list[int]  # the seeds that have not been started
     running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
-    why: str = ""  # of a failure
+    why: str = ""  # it failed
 
 
 def sweep(
@@ -74,7 +80,7 @@ def sweep(
     file
         The TOML file that describes the sweep.
     trials
-        How many trials there shall be, whatever the file says.
+        The number of trials; wins over the file.
     jobs
         How many runs at a time, each in a process with one thread; by default as many as there are cores. 0 does them
         one after the other in this process.
@@ -86,7 +92,7 @@ def sweep(
         Where to show progress.
     trust
         Whether a file that lies in the directory of a sweep, as its own copy does, may name a database elsewhere, another
-        directory, or data to fetch. Any other file is the caller's own word.
+        directory, or data to fetch. Any other file is trusted.
 
     Returns
     -------
@@ -105,7 +111,7 @@ def sweep(
         if out is None and plan.out is not None and plan.out.resolve() != file.parent.resolve():
             need_trust(f"to work in {plan.out}")
     directory = out or plan.out or Path("runs") / plan.name
-    # killed at any moment after the directory was made, it holds nothing but what is ours
+    # a sweep killed at any moment leaves nothing in its directory but these files
     known = any((directory / name).exists() for name in OURS)
     if not known and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
         raise BadInput(f"{directory} is not empty and holds no sweep; give another out or name under [sweep]")
@@ -115,9 +121,9 @@ def sweep(
     all_trials = Trials(plan, directory, storage or plan.storage, trials or plan.trials)
     try:
         write_atomically(directory / "sweep.toml", text)
-        with WatchSweep(plan, all_trials.total, console) as watching:
-            worker = Worker(plan, directory, all_trials, watching, trust=trust or stored is None)
-            done = worker.one_by_one() if jobs == 0 else worker.at_once(jobs or cores())
+        with SweepDisplay(plan, all_trials.total, console) as display:
+            worker = Worker(plan, directory, all_trials, display, trust=trust or stored is None)
+            done = worker.run_sequentially() if jobs == 0 else worker.run_parallel(jobs or available_cores())
         rows = all_trials.rows()
         write_results(plan, rows, directory)
     finally:
@@ -129,140 +135,131 @@ class Worker:
     """Claims trials and runs them, until there are none left."""
 
     def __init__(
-        self, plan: SweepPlan, directory: Path, trials: Trials, watching: WatchSweep, *, trust: bool = False
+        self, plan: SweepPlan, directory: Path, trials: Trials, display: SweepDisplay, *, trust: bool = False
     ) -> None:
-        self.plan, self.directory, self.trials, self.watching = plan, directory, trials, watching
+        self.plan, self.directory, self.trials, self.display = plan, directory, trials, display
         self.trust = trust
-        self.hand: list[Work] = []
-        self._beat = time.monotonic()
+        self.active: list[RunningTrial] = []
+        self._last_heartbeat = time.monotonic()
         self._wait_until = 0.0
 
     # One run after the other.
 
-    def one_by_one(self) -> bool:
+    def run_sequentially(self) -> bool:
         """Runs everything in this process; False when it was stopped."""
         try:
             while True:
-                self.watching.update(self.trials.rows(), self.hand)
-                work = self._claim()
-                if work is None and not self._others():
+                self.display.update(self.trials.rows(), self.active)
+                trial = self._claim()
+                if trial is None and not self._others_running():
                     return True
-                if work is None:
+                if trial is None:
                     self._pause()
                     continue
-                for seed in work.waiting:
-                    if run_cell(work.cells[seed].directory, trust=self.trust) == "stopped":
+                for seed in trial.waiting:
+                    if run_job(trial.jobs[seed].directory, trust=self.trust) == "stopped":
                         raise KeyboardInterrupt
-                    if self._failed(work, seed):
+                    if self._failed(trial, seed):
                         break
-                self._end(work)
+                self._finish_trial(trial)
         except KeyboardInterrupt:
-            for work in self.hand:
-                self.trials.release(work.number)
+            for trial in self.active:
+                self.trials.release(trial.number)
             return False
 
     # Many runs at a time.
 
-    def at_once(self, jobs: int) -> bool:
+    def run_parallel(self, jobs: int) -> bool:
         """Runs in processes of their own, so many at a time; False when it was stopped."""
         try:
-            with terminated_like_interrupted():
+            with sigterm_as_interrupt():
                 while self._step(jobs):
                     time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            self.watching.say("stopping: each run saves what it has; once more to stop at once")
-            self._stop(self.hand)
-            for work in self.hand:
-                self.trials.release(work.number)
+            self.display.print(STOPPING)
+            self._stop(self.active)
+            for trial in self.active:
+                self.trials.release(trial.number)
             return False
         except BaseException:  # the storage is gone, for example: what was computed must not be lost
-            self._stop(self.hand)
+            self._stop(self.active)
             raise
         return True
 
     def _step(self, jobs: int) -> bool:
-        """Looks after what runs and starts more; False when everything is done."""
+        """Collects processes that exited and starts more; False when everything is done."""
         changed = False
-        for work in list(self.hand):
-            for seed, process in list(work.running.items()):
+        for trial in list(self.active):
+            for seed, process in list(trial.running.items()):
                 if process.poll() is not None:
-                    del work.running[seed]
-                    self._ended(work, seed, process.returncode)
-            if not work.running and not work.waiting:
-                self._end(work)
+                    del trial.running[seed]
+                    self._process_exited(trial, seed, process.returncode)
+            if not trial.running and not trial.waiting:
+                self._finish_trial(trial)
                 changed = True
-        self._beat_if_due()
-        free = jobs - sum(len(work.running) for work in self.hand)
-        for work, seed in self._startable(free):
-            work.waiting.remove(seed)
-            work.running[seed] = start_cell(work.cells[seed], trust=self.trust)
+        self._heartbeat()
+        free = jobs - sum(len(trial.running) for trial in self.active)
+        for trial, seed in self._startable(free):
+            trial.waiting.remove(seed)
+            trial.running[seed] = start_job(trial.jobs[seed], trust=self.trust)
             changed = True
-        self.watching.update(self.trials.rows() if changed else None, self.hand)
-        if self.hand:
+        self.display.update(self.trials.rows() if changed else None, self.active)
+        if self.active:
             return True
-        if self._others():
+        if self._others_running():
             self._pause()
             return True
-        # what another worker gave back in this moment must not be left
+        # another worker may have released a trial just now
         return any(row.state == "waiting" for row in self.trials.rows())
 
-    def _startable(self, free: int) -> Iterator[tuple[Work, int]]:
-        """The next runs to start, as many as there is room for; claims trials for them where need be."""
-        for work in list(self.hand):
-            for seed in self._ready(work):
+    def _startable(self, free: int) -> Iterator[tuple[RunningTrial, int]]:
+        """The next jobs to start, at most `free`; claims trials for them where necessary."""
+        for trial in list(self.active):
+            for seed in self._ready(trial):
                 if free > 0:
                     free -= 1
-                    yield work, seed
-        # where all that is at hand waits for runs of another worker, there is no point in claiming more and more
-        while free > 0 and len(self.hand) < 100 and time.monotonic() >= self._wait_until:
+                    yield trial, seed
+        # when all active trials wait for jobs of another worker, claiming more does not help
+        while free > 0 and len(self.active) < 100 and time.monotonic() >= self._wait_until:
             new = self._claim()
             if new is None:
-                self._wait_until = time.monotonic() + 1.0  # a storage far away is not asked all the time
+                self._wait_until = time.monotonic() + 1.0  # a remote storage is not asked all the time
                 return
             for seed in self._ready(new):
                 if free > 0:
                     free -= 1
                     yield new, seed
 
-    def _ready(self, work: Work) -> Iterator[int]:
+    def _ready(self, trial: RunningTrial) -> Iterator[int]:
         """The seeds of a trial that can be started now; those that another trial has finished meanwhile are left out."""
-        for seed in list(work.waiting):
-            directory = work.cells[seed].directory
-            busy = any(other.cells[s].directory == directory for other in self.hand for s in other.running)
+        for seed in list(trial.waiting):
+            directory = trial.jobs[seed].directory
+            busy = any(other.jobs[s].directory == directory for other in self.active for s in other.running)
             if busy or not _is_free(directory):  # two trials may have the same settings: the second waits for the first
                 continue
             if read_result(directory)["state"] == "finished":
-                work.waiting.remove(seed)
+                trial.waiting.remove(seed)
             else:
                 yield seed
 
-    def _ended(self, work: Work, seed: int, code: int) -> None:
-        directory = work.cells[seed].directory
+    def _process_exited(self, trial: RunningTrial, seed: int, code: int) -> None:
+        directory = trial.jobs[seed].directory
         if not _is_free(directory):  # another worker was faster
-            work.waiting.append(seed)
+            trial.waiting.append(seed)
             return
-        settle(work.cells[seed], code)
-        work.tries[seed] = work.tries.get(seed, 0) + 1
-        if code < 0 and work.tries[seed] < TRIES and not work.why:
-            work.waiting.append(seed)  # it goes on from its checkpoint
-        elif self._failed(work, seed):
-            work.waiting.clear()
+        record_exit(trial.jobs[seed], code)
+        trial.tries[seed] = trial.tries.get(seed, 0) + 1
+        if code < 0 and trial.tries[seed] < TRIES and not trial.why:
+            trial.waiting.append(seed)  # it goes on from its checkpoint
+        elif self._failed(trial, seed):
+            trial.waiting.clear()
 
-    def _stop(self, some: list[Work]) -> None:
-        """Asks runs to save what they have and to end, and waits for them."""
-        processes = [process for work in some for process in work.running.values()]
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        try:
-            for process in processes:
-                process.wait()
-        except KeyboardInterrupt:
-            for process in processes:
-                process.kill()
+    def _stop(self, some: list[RunningTrial]) -> None:
+        stop_processes(process for trial in some for process in trial.running.values())
 
     # Trials.
 
-    def _claim(self) -> Work | None:
+    def _claim(self) -> RunningTrial | None:
         """A trial with its runs, those that are finished already left out; one that cannot be run fails at once."""
         while (claimed := self.trials.claim()) is not None:
             number, point = claimed
@@ -272,60 +269,60 @@ class Worker:
             except BadSetting as error:
                 self.trials.fail(number, str(error))
                 continue
-            cells = {
-                seed: Cell(run.stream, run.learner, seed, self.directory / "trials" / folder / str(seed))
+            all_jobs = {
+                seed: Job(run.stream, run.learner, seed, self.directory / "trials" / folder / str(seed))
                 for seed, (run, _) in made.items()
             }
-            waiting = [seed for seed, cell in cells.items() if read_result(cell.directory)["state"] != "finished"]
+            waiting = [seed for seed, job in all_jobs.items() if read_result(job.directory)["state"] != "finished"]
             for seed in waiting:
-                directory = cells[seed].directory
+                directory = all_jobs[seed].directory
                 refuse_links(self.directory, directory)
                 make_directory(directory)
                 with suppress(LockHeld), DirectoryLock(directory):
                     write_atomically(directory / "settings.toml", sealed_toml(write_settings(*made[seed])))
-            work = Work(number, point, folder, cells, waiting)
-            self.hand.append(work)
-            return work
+            trial = RunningTrial(number, point, folder, all_jobs, waiting)
+            self.active.append(trial)
+            return trial
         return None
 
-    def _failed(self, work: Work, seed: int) -> bool:
-        result = read_result(work.cells[seed].directory)
+    def _failed(self, trial: RunningTrial, seed: int) -> bool:
+        result = read_result(trial.jobs[seed].directory)
         if result["state"] == "finished":
             return False
         what = result.get("why") or f"its run did not finish ({result['state']})"
-        work.why = what if len(self.plan.seeds) == 1 else f"seed {seed}: {what}"
+        trial.why = what if len(self.plan.seeds) == 1 else f"seed {seed}: {what}"
         return True
 
-    def _end(self, work: Work) -> None:
-        self.hand.remove(work)
-        if work.why:
-            self.trials.fail(work.number, work.why, work.folder)
+    def _finish_trial(self, trial: RunningTrial) -> None:
+        self.active.remove(trial)
+        if trial.why:
+            self.trials.fail(trial.number, trial.why, trial.folder)
             return
-        results = {seed: _numbers(read_result(cell.directory)) for seed, cell in work.cells.items()}
+        results = {seed: _numbers(read_result(job.directory)) for seed, job in trial.jobs.items()}
         try:
             values = [mean_of(results, name) for name in self.plan.objectives]
         except BadInput as error:
-            self.trials.fail(work.number, str(error), work.folder)
+            self.trials.fail(trial.number, str(error), trial.folder)
             return
-        self.trials.finish(work.number, values, results, work.folder)
+        self.trials.finish(trial.number, values, results, trial.folder)
 
-    def _beat_if_due(self) -> None:
-        if time.monotonic() - self._beat < BEAT_SECONDS:
+    def _heartbeat(self) -> None:
+        if time.monotonic() - self._last_heartbeat < HEARTBEAT_SECONDS:
             return
-        for work in list(self.hand):
-            if not self.trials.beat(work.number):  # this machine slept, and another worker took it over
-                self._stop([work])
-                self.hand.remove(work)
-        self.trials.take_up()
-        self._beat = time.monotonic()
+        for trial in list(self.active):
+            if not self.trials.heartbeat(trial.number):  # this machine slept, and another worker took it over
+                self._stop([trial])
+                self.active.remove(trial)
+        self.trials.reclaim()
+        self._last_heartbeat = time.monotonic()
 
-    def _others(self) -> bool:
+    def _others_running(self) -> bool:
         """Whether other workers are running trials, which this one would take over if they were killed."""
         return any(row.state == "running" for row in self.trials.rows())
 
     def _pause(self) -> None:
         time.sleep(0.5)
-        self.trials.take_up()
+        self.trials.reclaim()
 
 
 def mean_of(results: dict[Any, dict[str, float | None]], name: str) -> float:

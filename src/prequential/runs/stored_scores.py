@@ -1,4 +1,4 @@
-"""The scores of a run from what it has kept: its records or, where these are damaged, its newest checkpoint."""
+"""The scores of a stored run, from its records or, where these are damaged, from its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.scores import Scores
 
 
-def kept_scores(directory: Path, classes: int, task_starts: np.ndarray | None = None) -> tuple[Scores, str | None]:
+def load_scores(directory: Path, classes: int, task_starts: np.ndarray | None = None) -> tuple[Scores, str | None]:
     """The scores, and a sentence where they could not be taken from the records.
 
     Parameters

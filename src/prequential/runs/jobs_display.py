@@ -1,29 +1,26 @@
-"""What a comparison shows while it runs: a table on a terminal, lines elsewhere."""
+"""Progress of many jobs: a live table on a terminal, printed lines elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Container, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from prequential.runs.job import read_progress
-
-if TYPE_CHECKING:
-    from prequential.runs.pool import Cell
+from prequential.runs.job import Job, read_progress
 
 LINE_SECONDS = 10.0  # how often a line is printed where there is no terminal to draw on
-ORDER = ("running", "failed", "finished", "waiting")  # which cells are shown first where there is no room for all
-COLOURS = {"running": "cyan", "failed": "red", "finished": "green", "waiting": "dim"}
+ORDER = ("running", "failed", "finished", "waiting")  # which jobs are shown first where there is no room for all
+COLORS = {"running": "cyan", "failed": "red", "finished": "green", "waiting": "dim"}
 
 
-class LiveView:
-    """A picture that is redrawn in its place while the block lasts, where there is a terminal to draw on.
+class LiveDisplay:
+    """Something that is redrawn in place within a `with` block, where the output is a terminal.
 
     Parameters
     ----------
@@ -47,70 +44,70 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         self.console.print(text)
 
 
-class Watching(LiveView):
-    """Shows how far each cell is.
+class JobsDisplay(LiveDisplay):
+    """Shows the progress of each job.
 
     Parameters
     ----------
-    cells
-        All cells of the comparison.
+    jobs
+        All jobs of the comparison.
     console
         Where to show them.
     """
 
-    def __init__(self, cells: Sequence[Cell], console: Console) -> None:
+    def __init__(self, jobs: Sequence[Job], console: Console) -> None:
         super().__init__(console)
-        self.cells = cells
-        self._states: dict[Cell, str] = {}
+        self.jobs = jobs
+        self._states: dict[Job, str] = {}
         self._printed = time.monotonic()
 
-    def update(self, running: Container[Cell] = ()) -> None:
-        """Looks at what the cells have told, and shows it."""
-        told = {cell: self._look(cell, cell in running) for cell in self.cells}
+    def update(self, running: Container[Job] = ()) -> None:
+        """Reads the progress of all jobs and shows it."""
+        by_job = {job: self._look(job, job in running) for job in self.jobs}
         if self._live is not None:
-            self._live.update(self._table(told), refresh=True)
+            self._live.update(self._table(by_job), refresh=True)
             return
         now = time.monotonic()
         due = now - self._printed >= LINE_SECONDS
-        for cell, progress in told.items():
-            before, state = self._states.get(cell, "waiting"), progress["state"]
-            first = cell not in self._states and state == "finished"  # by an earlier go
+        for job, progress in by_job.items():
+            before, state = self._states.get(job, "waiting"), progress["state"]
+            first = job not in self._states and state == "finished"  # in an earlier session
             if due if state == "running" else state != before and not first:
-                self.console.print(_line(cell, progress), soft_wrap=True, highlight=False, markup=False)
-            self._states[cell] = state
+                self.console.print(_line(job, progress), soft_wrap=True, highlight=False, markup=False)
+            self._states[job] = state
         if due:
             self._printed = now
 
-    def _look(self, cell: Cell, running: bool) -> dict[str, Any]:
-        progress = read_progress(cell.directory)
+    def _look(self, job: Job, running: bool) -> dict[str, Any]:
+        progress = read_progress(job.directory)
         state = progress.get("state", "waiting")
         if running:
             state = "running"
-        elif state in ("running", "stopped"):  # by an earlier go
+        elif state in ("running", "stopped"):  # in an earlier session
             state = "waiting"
         return {**progress, "state": state}
 
-    def _table(self, told: dict[Cell, dict[str, Any]]) -> Table:
-        states = [progress["state"] for progress in told.values()]
+    def _table(self, by_job: dict[Job, dict[str, Any]]) -> Table:
+        states = [progress["state"] for progress in by_job.values()]
         caption = ", ".join(f"{states.count(state)} {state}" for state in ORDER if state in states)
         room = max(self.console.height - 6, 5)
-        shown = list(told)
+        shown = list(by_job)
         if len(shown) > room:
-            first = sorted(shown, key=lambda cell: ORDER.index(told[cell]["state"]))[:room]
-            shown = [cell for cell in shown if cell in first]
-            caption += f"; {len(shown)} of {len(told)} shown"
+            first = sorted(shown, key=lambda job: ORDER.index(by_job[job]["state"]))[:room]
+            shown = [job for job in shown if job in first]
+            caption += f"; {len(shown)} of {len(by_job)} shown"
         table = Table(caption=caption, caption_justify="left", box=None, header_style="bold", pad_edge=False)
         for heading in ("learner", "stream", "seed", "examples", "examples/s", "accuracy", "log-loss", "state"):
             left = heading in ("learner", "stream", "state")
             table.add_column(heading, justify="left" if left else "right", no_wrap=True, overflow="ellipsis")
-        for cell in shown:
-            texts = _texts(told[cell])
-            texts[-1] = f"[{COLOURS[told[cell]['state']]}]{escape(texts[-1])}[/]"
-            table.add_row(escape(cell.learner), escape(cell.stream), str(cell.seed), *texts)
+        for job in shown:
+            texts = _texts(by_job[job])
+            texts[-1] = f"[{COLORS[by_job[job]['state']]}]{escape(texts[-1])}[/]"
+            table.add_row(escape(job.learner), escape(job.stream), str(job.seed), *texts)
         return table
 
 
@@ -129,10 +126,10 @@ def _texts(progress: dict[str, Any]) -> list[str]:
     ]
 
 
-def _line(cell: Cell, progress: dict[str, Any]) -> str:
+def _line(job: Job, progress: dict[str, Any]) -> str:
     examples, rate, accuracy, loss, state = _texts(progress)
     parts = [
-        f"{cell.learner} on {cell.stream}, seed {cell.seed}:",
+        f"{job.learner} on {job.stream}, seed {job.seed}:",
         examples,
         rate and f"{rate} examples/s",
         accuracy and f"accuracy {accuracy}",

@@ -13,19 +13,19 @@ from rich.table import Table
 from prequential.comparisons.tables import duration
 from prequential.plots.pareto import front_of
 from prequential.runs.job import read_progress
-from prequential.runs.watching import LiveView
+from prequential.runs.jobs_display import LiveDisplay
 from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, say_value
 from prequential.sweeps.study import Row
 from prequential.sweeps.tables import say_number
 
 if TYPE_CHECKING:
-    from prequential.sweeps.sweep import Work
+    from prequential.sweeps.sweep import RunningTrial
 
 SHOW_SECONDS = 0.5
-COLOURS = {"running": "cyan", "failed": "red", "done": "green"}
+COLORS = {"running": "cyan", "failed": "red", "done": "green"}
 
 
-class WatchSweep(LiveView):
+class SweepDisplay(LiveDisplay):
     """Shows the trials done, the best so far, and the time left.
 
     Parameters
@@ -47,29 +47,29 @@ class WatchSweep(LiveView):
         self._first: float | None = None  # how much was done at the beginning
         self._shown = 0.0
 
-    def update(self, rows: list[Row] | None, hand: list[Work]) -> None:
-        """Shows where things stand.
+    def update(self, rows: list[Row] | None, active: list[RunningTrial]) -> None:
+        """Shows the state of all trials.
 
         Parameters
         ----------
         rows
             All trials; None where nothing has changed.
-        hand
+        active
             The trials that this worker is running.
         """
         if rows is not None:
             self._rows = rows
         if self._live is not None:
             if rows is not None or time.monotonic() - self._shown >= SHOW_SECONDS:
-                self._live.update(self._table(hand), refresh=True)
+                self._live.update(self._table(active), refresh=True)
                 self._shown = time.monotonic()
         elif rows is not None:
-            self._print_news(hand)
+            self._print_news(active)
 
-    def _print_news(self, hand: list[Work]) -> None:
+    def _print_news(self, active: list[RunningTrial]) -> None:
         ended = {row.number: row for row in self._rows if row.state in ("done", "failed")}
-        left = self._left(hand)
-        if self._states is not None:  # what an earlier go has done is not news
+        left = self._left(active)
+        if self._states is not None:  # what an earlier session has done is not printed again
             for number in ended.keys() - self._states.keys():
                 row = ended[number]
                 text = f"{row.number}: {say_point(row.point)}  {self._outcome(row)}"
@@ -98,10 +98,10 @@ class WatchSweep(LiveView):
         pairs = zip(self.plan.objectives, row.values, strict=True)
         return ", ".join(f"{name} {say_number(name, value)}" for name, value in pairs)
 
-    def _left(self, hand: list[Work]) -> str:
-        """The time left at the rate of this go, with what runs at the moment counted in part."""
+    def _left(self, active: list[RunningTrial]) -> str:
+        """The time left at the rate of this session, running trials counted in part."""
         ended = sum(row.state in ("done", "failed") for row in self._rows)
-        done = ended + sum(map(share_done, hand))
+        done = ended + sum(map(fraction_done, active))
         if self._first is None:
             self._first, self._begun = done, time.monotonic()
         went = done - self._first
@@ -109,27 +109,27 @@ class WatchSweep(LiveView):
             return ""
         return f", about {duration((self.total - done) * (time.monotonic() - self._begun) / went)} left"
 
-    def _table(self, hand: list[Work]) -> Group:
-        title = f"[bold]{escape(self.plan.name)}[/]: {escape(self.summary() + self._left(hand))}"
+    def _table(self, active: list[RunningTrial]) -> Group:
+        title = f"[bold]{escape(self.plan.name)}[/]: {escape(self.summary() + self._left(active))}"
         table = Table(box=None, header_style="bold", pad_edge=False)
         for name in ("trial", *self.plan.order(), *self.plan.objectives, "state"):
             table.add_column(escape(name), justify="left" if name == "state" else "right", no_wrap=True)
         ended = sorted((row for row in self._rows if row.state in ("done", "failed")), key=self._goodness)
-        room = max(self.console.height - len(hand) - 5, 3)
+        room = max(self.console.height - len(active) - 5, 3)
         for row in ended[:room]:
             values = [say_number(n, v) for n, v in zip(self.plan.objectives, row.values, strict=False)]
             values += [""] * (len(self.plan.objectives) - len(values))
             state = f"failed: {row.why}" if row.state == "failed" else "done"
-            self._add(table, row.number, row.point, values, f"[{COLOURS[row.state]}]{escape(state)}[/]")
-        for work in hand:
-            told = [read_progress(cell.directory) for cell in work.cells.values()]
-            now = {"accuracy": [t.get("accuracy") for t in told], "log_loss": [t.get("log_loss") for t in told]}
+            self._add(table, row.number, row.point, values, f"[{COLORS[row.state]}]{escape(state)}[/]")
+        for trial in active:
+            progress = [read_progress(job.directory) for job in trial.jobs.values()]
+            now = {"accuracy": [t.get("accuracy") for t in progress], "log_loss": [t.get("log_loss") for t in progress]}
             values = []
             for name in self.plan.objectives:
                 known = [value for value in now.get(name, []) if value is not None]
                 values.append(f"[dim]{say_number(name, math.fsum(known) / len(known))}[/]" if known else "")
-            self._add(table, work.number, work.point, values, f"[cyan]{share_done(work):.0%}[/]")
-        others = sum(row.state == "running" for row in self._rows) - len(hand)
+            self._add(table, trial.number, trial.point, values, f"[cyan]{fraction_done(trial):.0%}[/]")
+        others = sum(row.state == "running" for row in self._rows) - len(active)
         hidden = max(len(ended) - room, 0)
         notes = [f"{hidden} worse ones not shown"] * (hidden > 0) + [f"{others} run by other workers"] * (others > 0)
         return Group(title, table, *notes)
@@ -154,8 +154,8 @@ def say_point(point: Point) -> str:
     return ", ".join(f"{name} = {say_value(value)}" for name, value in point.items())
 
 
-def share_done(work: Work) -> float:
+def fraction_done(trial: RunningTrial) -> float:
     """How much of a trial is done, from 0 to 1."""
-    told = [read_progress(cell.directory) for cell in work.cells.values()]
-    shares: list[float] = [each.get("position", 0) / max(each.get("length", 1), 1) for each in told]
-    return sum(shares) / len(shares)
+    progress = [read_progress(job.directory) for job in trial.jobs.values()]
+    fractions: list[float] = [each.get("position", 0) / max(each.get("length", 1), 1) for each in progress]
+    return sum(fractions) / len(fractions)
