@@ -1,5 +1,28 @@
-"""One thread a process, before torch is imported: several processes run at once and would fight for the cores."""
+"""What tests of several folders share, and one thread a process: several run at once and would fight for the cores."""
 
 import os
+from contextlib import contextmanager
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """`with stopping(n)`: the n-th time that jobs report their progress, the current one is stopped, as with Ctrl-C."""
+
+    @contextmanager
+    def stop_at(last):
+        count = 0
+
+        def stop(progress, run):
+            nonlocal count
+            count += 1
+            run.stopped = count == last
+
+        with monkeypatch.context() as patch:
+            patch.setattr("prequential.runs.job.ProgressWriter.__call__", stop)
+            yield
+
+    return stop_at
