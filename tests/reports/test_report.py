@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawing.report_runs import CLASSES, add, make_run
 
 from prequential.errors import BadInput
 from prequential.evaluation.records import RecordWriter
@@ -22,6 +21,7 @@ from prequential.reports.page import make_page
 from prequential.reports.reading import RunReader, find_runs
 from prequential.reports.write import read_runs
 from prequential.storage.checkpoint import write_checkpoint
+from reports.report_runs import CLASSES, add, make_run
 
 
 def data_in(page: Path) -> dict:

@@ -7,11 +7,11 @@ import threading
 import time
 
 import pytest
-from drawing.report_runs import add, make_run
 
 from prequential.evaluation.records import RecordWriter
 from prequential.reports import write_report
 from prequential.reports.live import make_server
+from reports.report_runs import add, make_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]

@@ -8,10 +8,10 @@ import time
 from contextlib import suppress
 
 import pytest
-from drawing.report_runs import make_run
 
 from prequential.reports import connections
 from prequential.reports.live import make_server
+from reports.report_runs import make_run
 
 CLIENTS = 200
 

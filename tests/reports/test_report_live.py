@@ -8,11 +8,11 @@ import threading
 from http.client import HTTPConnection
 
 import pytest
-from drawing.report_runs import add, make_run
 
 from prequential.errors import BadInput, BadSetting
 from prequential.evaluation.records import RecordWriter
 from prequential.reports.live import make_server, serve_report
+from reports.report_runs import add, make_run
 
 
 @pytest.fixture
