@@ -9,7 +9,6 @@ import sys
 from types import ModuleType
 
 import pytest
-from prequential.learners.baselines import RiverLearner, SklearnLearner
 
 from prequential.baselines import RiverLearner, SklearnLearner, libraries
 from prequential.baselines.libraries import LIBRARIES, build, find_class
