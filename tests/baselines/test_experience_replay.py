@@ -62,7 +62,7 @@ def test_parameters_are_frozen_inside_a_batch():
     assert np.array_equal(before, learner.predict_log_proba_many(x))
     learner.flush()
     assert not np.array_equal(before, learner.predict_log_proba_many(x))
-    assert learner.done == 25
+    assert learner.num_committed == 25
 
 
 def test_polrs_keeps_the_best_rate():

@@ -1,4 +1,4 @@
-"""ACM: online nearest neighbours on features that are given (Prabhu et al. 2023)."""
+"""ACM: online k nearest neighbors on given features (Prabhu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from prequential.baselines.neighbours import NeighbourIndex
+from prequential.baselines.neighbor_index import NeighborIndex
 from prequential.errors import BadSetting
-from prequential.learners.base import OnlineLearner, check_missing, check_seed
+from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
+from prequential.learners.chunked import chunk_slices
 from prequential.learners.normalizer import Normaliser, bounded
 from prequential.learners.outliers import Hint
 from prequential.storage.checkpoint import allow
 
-SMOOTHINGS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])  # imaginary votes, spread over all classes
+SMOOTHINGS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])  # pseudo-counts, spread over all classes
 FORGET = 0.999  # how the loss of each choice of k and smoothing fades
 
 
 class ACM(OnlineLearner):
-    """Predicts the label that the nearest past examples have, then remembers the example.
+    """k nearest neighbors among all past examples.
 
-    Every example is kept, in an approximate index (HNSW, cosine). The k nearest vote; a tie goes to the nearer.
-    Probabilities are the votes plus imaginary ones spread over all classes, so that no label has probability 0. Which k
-    and how many imaginary votes is chosen before every example: what would have had the lowest log-loss lately. Before
-    there is a neighbour, all labels are equally probable. Images are taken as vectors of pixels.
+    Every example is kept in an approximate index (HNSW, cosine). Probabilities are the counts of the k nearest labels
+    plus pseudo-counts spread over all classes, so that no label has probability 0; a tie goes to the nearer label. k and
+    the pseudo-counts are chosen before every example: those with the lowest recent log-loss. Before the first example all
+    labels are equally probable. Images are flattened to vectors of pixels.
 
-    Memory grows with the stream by plan. What is kept is 4 bytes a feature (2 with `half`) and about 220 an example; what
+    Memory grows with the stream: that is the method. What is kept is 4 bytes a feature (2 with `half`) and about 220 an example; what
     the process takes is more, since arrays grow by doubling: with 256 features 1,514 bytes an example at 100,000 of them
-    (1,585 at 25,000), so 37 million are about 56 GB. Saving makes a copy of all of it. Needs the extra "neighbours".
+    (1,585 at 25,000), so 37 million are about 56 GB. Saving makes a copy of all of it. Needs the extra "neighbors".
 
-    How many of the true neighbours are found depends on the data. Vectors without any structure are the worst: of 12,000
+    How many of the true neighbors are found depends on the data. Vectors without any structure are the worst: of 12,000
     Gaussian ones with 256 features, 0.96 of the 10 nearest with `ef_search` 128, 0.83 with 64. At 100,000 examples, 128
     costs 1.7 ms of processor time an example and 64 costs 1.3 ms, of which `shards` threads do most side by side.
 
@@ -39,7 +40,7 @@ class ACM(OnlineLearner):
     classes
         How many labels there can be, or the labels themselves.
     neighbours
-        The number k of votes; None chooses it from 1 to `most` as the stream goes.
+        The number k; None chooses it from 1 to `most` as the stream goes.
     most
         The largest k tried.
     links, ef_construction, ef_search
@@ -99,12 +100,12 @@ class ACM(OnlineLearner):
         }  # fmt: skip
         self.neighbours, self.most, self.standardise = neighbours, most, standardise
         self.stride = block
-        allow(8 * most * (1 + len(SMOOTHINGS)), f"up to {most} neighbours")
+        allow(8 * most * (1 + len(SMOOTHINGS)), f"up to {most} neighbors")
         self.ks = np.arange(1, most + 1) if neighbours is None else np.array([neighbours])
         self.loss = np.zeros((len(self.ks), len(SMOOTHINGS)))  # recent log-loss of each choice
-        self.index: NeighbourIndex | None = None  # made when the first example tells the number of features
+        self.index: NeighborIndex | None = None  # made when the first example tells the number of features
         self.normaliser: Normaliser | None = None
-        self._class_ids = np.zeros(1024, dtype=np.int32)  # the unit of each example; grows by doubling
+        self._class_ids = np.zeros(1024, dtype=np.int32)  # of each example; grows by doubling
         self._count = 0
 
     def config(self) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class ACM(OnlineLearner):
         return {"classes": self.labels.capacity, **own, **self._graph}
 
     def memory_bytes(self) -> int:
-        """How much memory the remembered examples need; the process takes up to a third more, as arrays grow by doubling."""
+        """How much memory the kept examples need; the process takes up to a third more, as arrays grow by doubling."""
         width = self.index.width if self.index is not None else 0
         per_value, links = (2 if self._graph["half"] else 4), self._graph["links"]
         return self._count * int(width * per_value + 4 * (2 * links + 1) + 16)
@@ -126,9 +127,9 @@ class ACM(OnlineLearner):
         if self.index is None:
             self._begin(int(np.prod(x.shape[1:])))
 
-    def _begin(self, features: int) -> NeighbourIndex:
+    def _begin(self, features: int) -> NeighborIndex:
         self.normaliser = Normaliser(features) if self.standardise else None
-        self.index = NeighbourIndex(features, **self._graph)
+        self.index = NeighborIndex(features, **self._graph)
         return self.index
 
     def _features(self, x: np.ndarray, consecutive: bool) -> np.ndarray:
@@ -137,35 +138,35 @@ class ACM(OnlineLearner):
             return bounded(flat.astype(np.float32))
         return self.normaliser.transform(flat) if consecutive else self.normaliser.each(flat)
 
-    def _votes(self, item: np.ndarray) -> np.ndarray:
-        """The units (n, k) of the found items, -1 where none was found."""
+    def _classes_of(self, item: np.ndarray) -> np.ndarray:
+        """The class ids (n, k) of the found items, -1 where none was found."""
         return np.where(item >= 0, self._class_ids[np.maximum(item, 0)], -1)
 
-    def _log_proba(self, votes: np.ndarray) -> np.ndarray:
-        """Log-probabilities (capacity,) from the units of the neighbours, nearest first, by the best choice so far."""
+    def _log_knn_probs(self, neighbors: np.ndarray) -> np.ndarray:
+        """Log-probabilities (capacity,) from the class ids of the neighbors, nearest first, by the best choice so far."""
         K = self.labels.capacity
         best, smoothing = divmod(int(self.loss.argmin()), len(SMOOTHINGS))
-        votes = votes[: self.ks[best]]
-        votes = votes[votes >= 0]
+        neighbors = neighbors[: self.ks[best]]
+        neighbors = neighbors[neighbors >= 0]
         # the nearer counts a little more, which decides ties and nothing else
-        weight = 1 + 1e-3 / (1 + np.arange(len(votes)))
-        p = np.bincount(votes, weight, minlength=K) + SMOOTHINGS[smoothing] / K
+        weight = 1 + 1e-3 / (1 + np.arange(len(neighbors)))
+        p = np.bincount(neighbors, weight, minlength=K) + SMOOTHINGS[smoothing] / K
         log_p: np.ndarray = np.log(p / p.sum())
         return log_p
 
-    def _score(self, votes: np.ndarray, class_id: int) -> None:
-        """What each choice of k and smoothing would have lost on this example."""
-        right = np.concatenate([[0], np.cumsum(votes == class_id)])
-        number = np.concatenate([[0], np.cumsum(votes >= 0)])
+    def _update_losses(self, neighbors: np.ndarray, class_id: int) -> None:
+        """Adds the log-loss that each choice of k and smoothing has on this example."""
+        right = np.concatenate([[0], np.cumsum(neighbors == class_id)])
+        number = np.concatenate([[0], np.cumsum(neighbors >= 0)])
         right, number = right[self.ks][:, None], number[self.ks][:, None]
         p = (right + SMOOTHINGS / self.labels.capacity) / (number + SMOOTHINGS)
         self.loss = FORGET * self.loss - np.log(p)
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
         if self.index is None:
-            return np.full((len(x), self.labels.capacity), -np.log(self.labels.capacity))
+            return uniform_log_proba(len(x), self.labels.capacity)
         _, item = self.index.search(self._features(x, consecutive=False), int(self.ks.max()))
-        return np.stack([self._log_proba(votes) for votes in self._votes(item)])
+        return np.stack([self._log_knn_probs(neighbors) for neighbors in self._classes_of(item)])
 
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self._observe(x, class_ids)
@@ -174,21 +175,18 @@ class ACM(OnlineLearner):
         index = self.index
         assert index is not None
         rows = []
-        start = 0
-        while start < len(x):
-            stop = min(len(x), start + index.room)
-            piece = x[start:stop]
+        for part in chunk_slices(len(x), len(index.waiting), index.block):
+            piece = x[part]
             _, item = index.search_and_add(self._features(piece, consecutive=True), int(self.ks.max()))
             if self.normaliser is not None:
                 self.normaliser.update(piece.reshape(len(piece), -1))
-            self._remember(class_ids[start:stop])  # a row's neighbours are always before it
-            for votes, class_id in zip(self._votes(item), class_ids[start:stop].tolist(), strict=True):
-                rows.append(self._log_proba(votes))
-                self._score(votes, class_id)
-            start = stop
+            self._append(class_ids[part])  # a row's neighbors are always before it
+            for neighbors, class_id in zip(self._classes_of(item), class_ids[part].tolist(), strict=True):
+                rows.append(self._log_knn_probs(neighbors))
+                self._update_losses(neighbors, class_id)
         return np.stack(rows)
 
-    def _remember(self, class_ids: np.ndarray) -> None:
+    def _append(self, class_ids: np.ndarray) -> None:
         if self._count + len(class_ids) > len(self._class_ids):
             grown = np.zeros(2 * max(len(self._class_ids), self._count + len(class_ids)), dtype=np.int32)
             grown[: self._count] = self._class_ids[: self._count]

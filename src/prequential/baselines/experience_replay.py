@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from prequential.baselines.blocks import BlockLearner
 from prequential.baselines.fifo import FIFOBuffer
 from prequential.baselines.network import Network
+from prequential.baselines.network_learner import NetworkLearner
 from prequential.errors import BadSetting
 from prequential.learners.transformer.optimizer import all_finite
 
@@ -21,7 +21,7 @@ MIDDLE = 1
 GAP = 0.005  # half a point between replay accuracy and next-batch accuracy is as it should be
 
 
-class ExperienceReplay(BlockLearner):
+class ExperienceReplay(NetworkLearner):
     """A network trained on each new batch together with a batch drawn from a buffer of recent examples.
 
     A step is taken on `batch` new examples (a block: all are predicted before it) and as many drawn uniformly from the
@@ -99,7 +99,7 @@ class ExperienceReplay(BlockLearner):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, block=batch, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
+            classes, chunk=batch, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
             missing=missing, seed=seed,
         )  # fmt: skip
         for name, value, low in (
@@ -125,7 +125,7 @@ class ExperienceReplay(BlockLearner):
         self.copies: list[Network] = []
 
     def config(self) -> dict[str, Any]:
-        return {**self._block_config(), **self._own}
+        return {**self._network_config(), **self._own}
 
     def macs_per_example(self) -> float | None:
         """One forward pass to predict; forward and backward (twice a forward) for a new and a replayed example."""
@@ -147,10 +147,10 @@ class ExperienceReplay(BlockLearner):
             return 0
         return int(self.right.argmax()) if self.right.max() > self.right[MIDDLE] else MIDDLE
 
-    def _log_p(self, x: Tensor) -> Tensor:
+    def _log_probs(self, x: Tensor) -> Tensor:
         return torch.log_softmax(self.copies[self._reported].eval()(x), dim=1)
 
-    def _turn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+    def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         parts = [(self._past(x), torch.from_numpy(class_ids).to(self.device))]
         if len(self.buffer):
             random = np.random.default_rng([self.seed, self.steps])
@@ -212,7 +212,7 @@ class ExperienceReplay(BlockLearner):
     def _skipped(self) -> int:
         return self.skipped
 
-    def _parts(self) -> dict[str, Any]:
+    def _model_state(self) -> dict[str, Any]:
         return {
             "copies": [dict(network.named_parameters()) for network in self.copies],
             "velocity": self.velocity,
@@ -224,7 +224,7 @@ class ExperienceReplay(BlockLearner):
             "fit": self.fit.copy(),
         }
 
-    def _load_parts(self, state: dict[str, Any]) -> None:
+    def _load_model_state(self, state: dict[str, Any]) -> None:
         for network, saved in zip(self.copies, state["copies"], strict=True):
             network.load(saved)
         self.velocity = [[torch.as_tensor(v).clone().to(self.device) for v in copy] for copy in state["velocity"]]

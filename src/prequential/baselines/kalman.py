@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -12,7 +11,8 @@ import torch
 from prequential.baselines.calibration import Calibration
 from prequential.baselines.kalman_filter import KalmanFilter
 from prequential.errors import BadInput, BadSetting
-from prequential.learners.base import OnlineLearner, check_missing, check_seed
+from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
+from prequential.learners.chunked import chunk_slices
 from prequential.learners.normalizer import Normaliser, bounded
 from prequential.learners.outliers import Hint
 from prequential.memory import check_fits
@@ -133,7 +133,7 @@ class Kalman(OnlineLearner):
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
         if self.filter is None:
-            return np.full((len(x), self.labels.capacity), -math.log(self.labels.capacity))
+            return uniform_log_proba(len(x), self.labels.capacity)
         mean, variance = self.filter.predict(self._features(x, consecutive=False))
         return self.calibration.predict(mean, variance)
 
@@ -143,29 +143,22 @@ class Kalman(OnlineLearner):
     def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         kalman = self.filter
         assert kalman is not None
-        # the filter refuses a block before it changes anything; only where others went before is there something to undo
-        before = self._state_dict() if len(x) > kalman.block - kalman.pending else None
-        try:
-            return self._in_blocks(kalman, x, class_ids)
-        except BadSetting:
-            if before is not None:
-                self._load_state_dict(before)
-            raise
-
-    def _in_blocks(self, kalman: KalmanFilter, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        self._changing = False  # the filter may refuse a block, before it changes anything
         rows = []
-        start = 0
-        while start < len(x):
-            stop = min(len(x), start + kalman.block - kalman.pending)  # up to the end of the block
-            piece, labels = x[start:stop], torch.from_numpy(class_ids[start:stop])
+        for part in chunk_slices(len(x), kalman.pending, kalman.block):
+            piece, labels = x[part], torch.from_numpy(class_ids[part])
             phi = self._features(piece, consecutive=True)
             y = torch.nn.functional.one_hot(labels, self.labels.capacity).to(phi.dtype)
             mean, variance = kalman.observe(phi, y)
+            self._changing = True
             rows.append(self.calibration.observe(mean, variance, labels))
             if self.normaliser is not None:
                 self.normaliser.update(piece.reshape(len(piece), -1))
-            start = stop
         return np.concatenate(rows)
+
+    def _needs_snapshot(self, count: int) -> bool:
+        # where a call crosses the border of a block, the second block may be refused after the first was learnt
+        return self.filter is None or count > self.filter.block - self.filter.pending
 
     def _hints(self) -> list[Hint]:
         return [] if self.normaliser is None else self.normaliser.hints()

@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from prequential.baselines.adamw import AdamW
 from prequential.baselines.calibration import Calibration
 from prequential.baselines.kalman import check_kalman, make_filter
-from prequential.baselines.replaying import Replaying
+from prequential.baselines.replay_learner import ReplayLearner
 from prequential.errors import BadSetting
 from prequential.learners.replay import ReplayReaders
 
 
-class KalmanNetwork(Replaying):
+class KalmanNetwork(ReplayLearner):
     """A network whose last layer is a Kalman filter: the weights of the others are learned by gradient steps.
 
     The network's features, brought to mean 0 and deviation 1 inside each example and with a constant 1, are what the
@@ -90,7 +90,7 @@ class KalmanNetwork(Replaying):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, block=chunk, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
+            classes, chunk=chunk, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
             missing=missing, seed=seed,
         )  # fmt: skip
         check_kalman(block=chunk, gamma=gamma, drift_rate=drift_rate, noise=noise, prior=prior, precision=precision)
@@ -104,11 +104,11 @@ class KalmanNetwork(Replaying):
             "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples, "calibrate": calibrate,
             "precision": precision,
         }  # fmt: skip
-        self.remembers = streams > 1
+        self.keeps_past = streams > 1
         self._calibration()  # complains now, not at the first example
 
     def config(self) -> dict[str, Any]:
-        return {**self._block_config(), **self._own}
+        return {**self._network_config(), **self._own}
 
     def macs_per_example(self) -> float | None:
         """A forward pass to predict; forward and backward (twice a forward) in each stream; the filter."""
@@ -146,23 +146,18 @@ class KalmanNetwork(Replaying):
         self.network.eval()
         return self._phi(x).detach().cpu().to(self.filter.mean.dtype)
 
-    def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
-        before = self._state_dict()  # costs little beside the steps of a chunk
-        try:
-            return super()._observe(x, class_ids)
-        except BadSetting:  # the filter refused a chunk, perhaps after others had been learnt
-            self._load_state_dict(before)
-            raise
+    def _needs_snapshot(self, count: int) -> bool:
+        return True  # the filter may refuse any chunk; beside training on one, the copy costs little (0.3 %)
 
-    def _log_p(self, x: Tensor) -> Tensor:
+    def _log_probs(self, x: Tensor) -> Tensor:
         return torch.from_numpy(self.calibration.predict(*self.filter.predict(self._for_filter(x))))
 
-    def _piece(self, x: Tensor, class_ids: np.ndarray) -> Tensor:
+    def _observe_inputs(self, x: Tensor, class_ids: np.ndarray) -> Tensor:
         phi, labels = self._for_filter(x), torch.from_numpy(class_ids)
         mean, variance = self.filter.observe(phi, F.one_hot(labels, self.labels.capacity).to(phi.dtype))
         return torch.from_numpy(self.calibration.observe(mean, variance, labels))
 
-    def _turn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+    def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self._step(self._past(x), torch.from_numpy(class_ids).to(self.device), self.readout)
         for old_x, old_y in self._replayed(len(class_ids)):
             self._step(old_x, old_y, self._readout())
@@ -180,7 +175,7 @@ class KalmanNetwork(Replaying):
     def _skipped(self) -> int:
         return self.optimiser.skipped
 
-    def _parts(self) -> dict[str, Any]:
+    def _model_state(self) -> dict[str, Any]:
         return {
             "network": dict(self.network.named_parameters()),
             "filter": self.filter.state_dict(),
@@ -192,7 +187,7 @@ class KalmanNetwork(Replaying):
             "skipped": self._skipped(),
         }
 
-    def _load_parts(self, state: dict[str, Any]) -> None:
+    def _load_model_state(self, state: dict[str, Any]) -> None:
         self.network.load(state["network"])
         self.filter.load_state_dict(state["filter"])
         self.readout = torch.as_tensor(state["readout"]).clone()

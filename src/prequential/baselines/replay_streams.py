@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from prequential.baselines.adamw import AdamW
-from prequential.baselines.replaying import Replaying
+from prequential.baselines.replay_learner import ReplayLearner
 from prequential.errors import BadSetting
 from prequential.learners.replay import ReplayReaders
 
 
-class ReplayStreams(Replaying):
+class ReplayStreams(ReplayLearner):
     """A network trained on each new chunk and on chunks of its past, that predicts with the average of its weights.
 
     For each chunk (a block: all of it is predicted before anything is learnt from it),
@@ -85,7 +85,7 @@ class ReplayStreams(Replaying):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, block=chunk, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
+            classes, chunk=chunk, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
             missing=missing, seed=seed,
         )  # fmt: skip
         if streams < 1:
@@ -100,10 +100,10 @@ class ReplayStreams(Replaying):
             "calibration_rate": calibration_rate,
         }  # fmt: skip
         self.average = average
-        self.remembers = streams > 1
+        self.keeps_past = streams > 1
 
     def config(self) -> dict[str, Any]:
-        return {**self._block_config(), **self._own}
+        return {**self._network_config(), **self._own}
 
     def macs_per_example(self) -> float | None:
         """A forward pass to predict; forward and backward (twice a forward) in each stream."""
@@ -121,10 +121,10 @@ class ReplayStreams(Replaying):
         self.readers = ReplayReaders(own["streams"] - 1, seed=self.seed)
         self.steps = 0
 
-    def _log_p(self, x: Tensor) -> Tensor:
+    def _log_probs(self, x: Tensor) -> Tensor:
         return torch.log_softmax(F.softplus(self.beta) * self.averaged.eval()(x), dim=1)
 
-    def _turn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+    def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         inputs, y = self._past(x), torch.from_numpy(class_ids).to(self.device)
         if self._own["calibration_rate"]:
             with torch.no_grad():
@@ -146,7 +146,7 @@ class ReplayStreams(Replaying):
     def _skipped(self) -> int:
         return self.optimiser.skipped + self.calibrator.skipped
 
-    def _parts(self) -> dict[str, Any]:
+    def _model_state(self) -> dict[str, Any]:
         return {
             "network": dict(self.network.named_parameters()),
             "averaged": dict(self.averaged.named_parameters()),
@@ -158,7 +158,7 @@ class ReplayStreams(Replaying):
             "skipped": self._skipped(),
         }
 
-    def _load_parts(self, state: dict[str, Any]) -> None:
+    def _load_model_state(self, state: dict[str, Any]) -> None:
         self.network.load(state["network"])
         self.averaged.load(state["averaged"])
         with torch.no_grad():

@@ -9,21 +9,20 @@ from typing import Any
 import numpy as np
 
 from prequential.baselines.libraries import build
-from prequential.baselines.rebuilt import Rebuilt
+from prequential.baselines.library_learner import LibraryLearner
 
 TIE = 1e-9  # by so much the label that River names is above others that are as probable
 
 
-class RiverLearner(Rebuilt):
-    """A classifier of River behind this package's interface and scoring.
+class RiverLearner(LibraryLearner):
+    """A classifier of River behind this package's interface.
 
-    River's probabilities are brought to sum 1 and mixed with a little of the uniform distribution, so that a label River
-    gives nothing to still has a probability; what is predicted stays what River predicts,
-    also where it finds several labels equally probable. Missing features are left out
-    of the dict that River sees.
+    River's probabilities are normalized and mixed with a little of the uniform distribution, so that no label has
+    probability 0. The predicted label stays the one that River predicts, also where several are equally probable. Missing
+    features are left out of the dict that River gets.
 
-    A River model cannot be saved without pickle. A loaded learner teaches a new model the whole past again, from the
-    stream or its journal: exact, but loading takes as long as the learning had taken. Needs the extra "river".
+    A River model cannot be saved without pickle. A loaded learner trains a new model on the whole past again, from the
+    stream or its journal: exact, but loading takes as long as the training had taken. Needs the extra "river".
 
     Parameters
     ----------
@@ -74,7 +73,7 @@ class RiverLearner(Rebuilt):
 
     def _make(self) -> Any:
         made = build("river", self.path, self.settings, self.seed)
-        # some models (nearest neighbours) draw random numbers while predicting; predicting must change nothing
+        # some models (nearest neighbors) draw random numbers while predicting; predicting must change nothing
         self._generators = generators(made)
         return made
 
@@ -107,7 +106,7 @@ class RiverLearner(Rebuilt):
                 p[label if label in tied else tied[0]] *= 1 + TIE
         return p
 
-    def _teach(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+    def _fit(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self.model.learn_one(_as_dict(x[0]), int(class_ids[0]))
 
 

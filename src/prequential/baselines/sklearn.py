@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from prequential.baselines.libraries import build
-from prequential.baselines.rebuilt import Rebuilt
+from prequential.baselines.library_learner import LibraryLearner
 from prequential.errors import BadSetting
 from prequential.learners.base import check_missing
 
 
-class SklearnLearner(Rebuilt):
-    """A classifier of scikit-learn that can learn bit by bit, behind this package's interface and scoring.
+class SklearnLearner(LibraryLearner):
+    """A classifier of scikit-learn with `partial_fit`, behind this package's interface.
 
     Its probabilities (its prediction, where it has none) are mixed with a little of the uniform distribution, so that no
     label has probability 0. Images are taken as vectors of pixels.
 
     A block is `batch` examples: they are predicted by the model from before the block and then given to `partial_fit`
-    together; examples that do not fill a block wait.
+    together; examples that do not fill a block are pending.
 
-    As with River's models, a loaded learner teaches a new model the whole past again: exact, but loading takes as long as
-    the learning had taken. Needs the extra "sklearn".
+    As with River's models, a loaded learner trains a new model on the whole past again: exact, but loading takes as long
+    as the training had taken. Needs the extra "sklearn".
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class SklearnLearner(Rebuilt):
         p[at] = np.where(p.max(1) > 0, np.fmax(p[at], p.max(1) * (1 + 1e-9)), 1.0)
         return p
 
-    def _teach(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+    def _fit(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         # all classes are named beforehand, since the model cannot get new ones later
-        named = {"classes": np.arange(self.labels.capacity)} if self._names_classes and not self._taught else {}
+        named = {"classes": np.arange(self.labels.capacity)} if self._names_classes and not self._fitted else {}
         self.model.partial_fit(x, class_ids, **named)

@@ -416,16 +416,20 @@ class OnlineLearner(ABC):
 
     def _before(self, count: int) -> dict[str, Any]:
         """What it takes to undo a call that learns so many examples."""
-        several = count > self.stride  # over so many, what the state costs does not show
-        state = self._state_dict() if self.small_state or several or self.position == 0 else None
+        state = self._state_dict() if self.position == 0 or self._needs_snapshot(count) else None
         return {"known": len(self.labels), "shape": self.shape, "state": state}
+
+    def _needs_snapshot(self, count: int) -> bool:
+        """Whether the state is copied before a call that learns so many examples, to undo it if it fails.
+
+        By default where the copy costs little: a small state, or a call of more than one chunk.
+        """
+        return self.small_state or count > self.stride
 
     def _revert(self, before: dict[str, Any], error: BaseException) -> None:
         """Makes everything as it was, or where that cannot be done, says so from now on."""
         self.labels.forget(before["known"])
         self.shape = before["shape"]
-        if isinstance(error, BadSetting):  # refused by the learner itself, which has taken back what it changed
-            self._changing = False
         try:
             if before["state"] is not None:
                 if self._changing or self.position == 0:
@@ -449,6 +453,11 @@ class OnlineLearner(ABC):
     def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         self.shape = x.shape[1:]
         return np.asarray(self.labels.assign(ys), dtype=np.int64)
+
+
+def uniform_log_proba(count: int, classes: int) -> np.ndarray:
+    """Log-probabilities (count, classes) in which all classes are equally probable: what is predicted before any example."""
+    return np.full((count, classes), -np.log(classes))
 
 
 def check_seed(seed: int) -> None:

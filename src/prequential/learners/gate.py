@@ -121,6 +121,26 @@ def check_float32(x: np.ndarray, first: int) -> None:
             )
 
 
+def check_image_dtype(x: np.ndarray, image_bytes: bool | None, first: int) -> None:
+    """Refuses images that float32 does not hold, or bytes where the first image had floats and the other way around.
+
+    Parameters
+    ----------
+    x
+        Examples; vectors pass.
+    image_bytes
+        Whether the first image was uint8; None where there was none yet.
+    first
+        The number of the first example, for messages.
+    """
+    if x.ndim <= 2:
+        return
+    check_float32(x, first)
+    if image_bytes is not None and (x.dtype == np.uint8) != image_bytes:
+        expected = "uint8" if image_bytes else "floats"
+        raise BadInput(f"example {first}: the image is {x.dtype}, but the first one was {expected}")
+
+
 def _as_array(xs: Any, first: int) -> np.ndarray:
     """An array of any dtype that holds what was given."""
     if isinstance(xs, np.ma.MaskedArray):

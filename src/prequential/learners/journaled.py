@@ -1,4 +1,4 @@
-"""For learners that read their past again: where it is kept, and how it is saved with them."""
+"""The base of learners that read their past again, from the stream they follow or from a journal on disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from prequential.learners.memory import Memory
 from prequential.streams.stream import Stream
 
 
-class Remembering(OnlineLearner):
-    """A learner with a past it can read: that of the stream it follows, else a journal on disk.
+class JournaledLearner(OnlineLearner):
+    """A learner that can read its past again: from the stream it follows, else from a journal on disk.
 
-    A subclass reads from `memory`. Examples are in it from before they are learnt. One whose settings leave nothing to
-    read again sets `remembers` to False, and no journal is written.
+    A subclass reads from `memory`, which has the examples of a call before they are learnt. One whose settings need no
+    past sets `keeps_past` to False, and no journal is written.
     """
 
-    remembers = True
+    keeps_past = True
 
     def __init__(self, classes: int | Sequence[Hashable], **settings: Any) -> None:
         super().__init__(classes, **settings)
@@ -59,7 +59,7 @@ class Remembering(OnlineLearner):
 
     def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         class_ids = super()._commit(x, ys)
-        if self.remembers:
+        if self.keeps_past:
             self.memory.write(x, [self.labels[class_id] for class_id in class_ids])
             self.memory.advance(len(class_ids))
         return class_ids

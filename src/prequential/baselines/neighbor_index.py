@@ -20,14 +20,14 @@ from prequential.errors import MissingExtra
 from prequential.storage.checkpoint import allow
 
 
-class NeighbourIndex:
+class NeighborIndex:
     """Finds the nearest of all vectors that were added, by cosine.
 
-    The items are dealt out to `shards` graphs, which are built and searched side by side, with at most as many threads
-    as PyTorch uses; what is found does not depend on that. faiss itself can add to one graph with several threads, but
-    what comes out then depends on the weather. New vectors wait until there are `block` of them, because an insertion
-    costs faiss a pass over the size of the index whatever it inserts; those that wait are compared with exactly. So
-    nothing is found late, and one by one finds the same as many at once.
+    The items are distributed over `shards` graphs, which are built and searched in parallel, with at most as many
+    threads as PyTorch uses; the result does not depend on that number. (faiss can add to one graph with several threads,
+    but then the graph differs from run to run.) New vectors wait until there are `block` of them, because each insertion
+    costs faiss a pass over the whole index; the waiting ones are searched exactly. So every item is found from the moment
+    it was added, and adding one by one gives the same results as adding many at once.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class NeighbourIndex:
 
     Examples
     --------
-    >>> index = NeighbourIndex(2, block=2)
+    >>> index = NeighborIndex(2, block=2)
     >>> index.add(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=np.float32))
     >>> similarity, item = index.search(np.array([[2.0, 0.1]], dtype=np.float32), 2)
     >>> item.tolist()
@@ -83,17 +83,12 @@ class NeighbourIndex:
     def __len__(self) -> int:
         return sum(int(index.ntotal) for index in self._shards) + len(self.waiting)
 
-    @property
-    def room(self) -> int:
-        """How many more vectors fit until the waiting ones are inserted."""
-        return self.block - len(self.waiting)
-
     def search(self, x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Cosines (n, k) and numbers (n, k) of the nearest items, nearest first; number -1 where there are none."""
         return self._search(unit(x), k, self.waiting, np.ones((len(x), len(self.waiting)), dtype=bool))
 
     def search_and_add(self, x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `search` and `add` one after the other: each row is searched for among all before it. At most `room` rows."""
+        """As `search` and `add` one after the other: each row is searched for among all before it. The rows must fit into the block."""
         x = unit(x)
         exact = np.concatenate([self.waiting, x])
         before = np.arange(len(exact)) < len(self.waiting) + np.arange(len(x))[:, None]
@@ -171,11 +166,11 @@ def load_faiss() -> Any:
     try:
         return importlib.import_module("faiss")
     except ImportError:
-        raise MissingExtra("finding nearest neighbours", "neighbours") from None
+        raise MissingExtra("finding nearest neighbors", "neighbors") from None
 
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     """Threads of our own, each with faiss's own threads off: a fixed order of work, and no setting of the user's changed."""
     faiss = load_faiss()
-    return ThreadPoolExecutor(threads, "neighbours", initializer=faiss.omp_set_num_threads, initargs=(1,))
+    return ThreadPoolExecutor(threads, "neighbors", initializer=faiss.omp_set_num_threads, initargs=(1,))

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from prequential.baselines import neighbours
-from prequential.baselines.neighbours import NeighbourIndex
+from prequential.baselines import neighbor_index
+from prequential.baselines.neighbor_index import NeighborIndex
 from prequential.errors import MissingExtra
 from prequential.storage.checkpoint import read_checkpoint, same_state, write_checkpoint
 
@@ -28,9 +28,9 @@ def exact(x, queries, k):
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_recall_against_exact_neighbours(half):
+def test_recall_against_exact_neighbors(half):
     x, queries = vectors(6000), vectors(50, seed=1)
-    index = NeighbourIndex(32, half=half)
+    index = NeighborIndex(32, half=half)
     index.add(x)
     _, found = index.search(queries, 10)
     wanted = exact(x, queries, 10)
@@ -40,7 +40,7 @@ def test_recall_against_exact_neighbours(half):
 
 def test_waiting_vectors_are_found_exactly_and_at_once():
     x = vectors(60)
-    index = NeighbourIndex(32, block=1000)
+    index = NeighborIndex(32, block=1000)
     similarity, item = index.search_and_add(x, 3)
     assert (item[0] == -1).all()
     for t in range(1, 60):
@@ -52,7 +52,7 @@ def test_waiting_vectors_are_found_exactly_and_at_once():
 
 def test_one_by_one_finds_the_same():
     x = vectors(700)
-    whole, single = NeighbourIndex(32, block=64), NeighbourIndex(32, block=64)
+    whole, single = NeighborIndex(32, block=64), NeighborIndex(32, block=64)
     found = [whole.search_and_add(x[i : i + 64], 5)[1] for i in range(0, 700, 64)]
     one = []
     for row in x:
@@ -64,10 +64,10 @@ def test_one_by_one_finds_the_same():
 @pytest.mark.parametrize("shards", [1, 2, 3])
 def test_resumes_to_the_bit(tmp_path, shards):
     x = vectors(1500)
-    index = NeighbourIndex(32, block=50, shards=shards, seed=4)
+    index = NeighborIndex(32, block=50, shards=shards, seed=4)
     index.add(x[:777])
     write_checkpoint(tmp_path / "index", index.state_dict())
-    loaded = NeighbourIndex(32, block=50, shards=shards, seed=4)
+    loaded = NeighborIndex(32, block=50, shards=shards, seed=4)
     loaded.load_state_dict(read_checkpoint(tmp_path / "index"))
     assert len(loaded) == 777
     for one in (index, loaded):
@@ -81,7 +81,7 @@ def test_resumes_to_the_bit(tmp_path, shards):
 def test_the_seed_decides_the_levels():
     states = []
     for seed in (0, 0, 1):
-        index = NeighbourIndex(8, block=50, seed=seed)
+        index = NeighborIndex(8, block=50, seed=seed)
         index.add(vectors(400, 8))
         states.append(index.state_dict())
     assert same_state(states[0], states[1])
@@ -89,19 +89,19 @@ def test_the_seed_decides_the_levels():
 
 
 def test_a_row_of_zeros_is_no_problem():
-    index = NeighbourIndex(3, block=2)
+    index = NeighborIndex(3, block=2)
     index.add(np.zeros((5, 3), dtype=np.float32))
     assert index.search(np.zeros((1, 3), dtype=np.float32), 2)[1].shape == (1, 2)
 
 
 def test_without_faiss(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(MissingExtra, match=r"prequential\[neighbours\]"):
-        NeighbourIndex(3)
+    with pytest.raises(MissingExtra, match=r"prequential\[neighbors\]"):
+        NeighborIndex(3)
 
 
 def test_it_is_the_angle_that_counts():
-    index = NeighbourIndex(2, block=2)
+    index = NeighborIndex(2, block=2)
     index.add(np.array([[1.0, 0.0], [100.0, 90.0], [0.001, 0.0001]], dtype=np.float32))  # two in the graph, one waits
     similarity, item = index.search(np.array([[5.0, 0.0]], dtype=np.float32), 3)
     assert item.tolist() == [[0, 2, 1]]
@@ -110,11 +110,11 @@ def test_it_is_the_angle_that_counts():
 
 def test_uses_no_more_threads_than_pytorch_and_finds_the_same(monkeypatch):
     asked, found = [], []
-    original = neighbours._pool
-    monkeypatch.setattr(neighbours, "_pool", lambda threads: asked.append(threads) or original(threads))
+    original = neighbor_index._pool
+    monkeypatch.setattr(neighbor_index, "_pool", lambda threads: asked.append(threads) or original(threads))
     for threads in (1, 8):
         monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
-        index = NeighbourIndex(32, block=50, shards=2)
+        index = NeighborIndex(32, block=50, shards=2)
         index.add(vectors(300))
         found.append(index.state_dict())
     assert set(asked[: len(asked) // 2]) == {1}

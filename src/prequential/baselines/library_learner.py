@@ -1,8 +1,8 @@
-"""For learners around models of other libraries, which can be saved only as code to execute (pickle): not at all.
+"""The base of learners that wrap models of other libraries, which can only be saved by pickle, and so are not saved.
 
-What is saved is how far the model has come. After loading, it is made anew and taught the past again, from the stream or
-from the learner's journal, to the same state. That is exact, safe to read and needs nothing from the other library, and it
-costs as much time as all the learning so far did (the predictions are not repeated).
+A save holds the position alone. After loading, a new model is made and trained again on the past, read from the stream or
+from the learner's journal, to the same state. That is exact, safe to read and needs no support from the library; it takes
+as long as the training so far did (predictions are not repeated).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Self
 
 import numpy as np
 
-from prequential.baselines.remembering import Remembering
 from prequential.errors import BadInput, BadSetting, PrequentialError, one_line
-from prequential.learners.base import check_seed
+from prequential.learners.base import check_seed, uniform_log_proba
+from prequential.learners.journaled import JournaledLearner
 from prequential.learners.normalizer import Normaliser
 from prequential.learners.outliers import Hint
 
 
-class Rebuilt(Remembering):
-    """A learner whose model is rebuilt from the past.
+class LibraryLearner(JournaledLearner):
+    """A model of another library, which is rebuilt from the past after loading.
 
-    A subclass makes the model in `_make`, predicts with it in `_proba` and teaches it in `_teach`, always `stride` examples
-    at a time: the ones that do not fill a batch wait.
+    A subclass makes the model in `_make`, predicts with it in `_proba` and trains it in `_fit`, always `stride` examples
+    at a time: examples that do not fill a batch are pending.
     """
 
     small_state = True
@@ -55,7 +55,7 @@ class Rebuilt(Remembering):
             raise BadSetting(f"batch ({batch}) must be at least 1")
         self.path, self.settings, self.smoothing = model, dict(settings or {}), smoothing
         self.standardise, self.seed, self.stride = standardise, seed, batch
-        self._behind = 0  # examples the model must be taught again before it is used
+        self._num_to_relearn = 0  # examples the model must learn again before it is used
         self._begin()
 
     @abstractmethod
@@ -64,30 +64,30 @@ class Rebuilt(Remembering):
 
     @abstractmethod
     def _proba(self, x: np.ndarray) -> np.ndarray:
-        """The model's probabilities (n, capacity), before smoothing; rows may lack mass or be empty. Changes nothing.
+        """The model's probabilities (n, capacity), before smoothing; rows need not sum to 1. Changes nothing.
 
-        It is asked only after the model has been taught something.
+        Called only after the model was trained at least once.
         """
 
     @abstractmethod
-    def _teach(self, x: np.ndarray, class_ids: np.ndarray) -> None:
-        """Teaches the model a batch."""
+    def _fit(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        """Trains the model on a batch."""
 
     def _begin(self) -> None:
         self.model = self._make()
         self._normaliser: Normaliser | None = None
-        self._x: list[np.ndarray] = []  # standardised examples of the unfinished batch
-        self._class_ids: list[int] = []
-        self._taught = False
+        self._pending_x: list[np.ndarray] = []  # standardised examples of the unfinished batch
+        self._pending_ids: list[int] = []
+        self._fitted = False
 
-    def _ready(self) -> None:
-        """Teaches the model what it knew when it was saved."""
-        behind, self._behind = self._behind, 0
-        for start in range(0, behind, 1024):
+    def _relearn(self) -> None:
+        """Trains a new model on everything that was learnt before the save."""
+        count, self._num_to_relearn = self._num_to_relearn, 0
+        for start in range(0, count, 1024):
             try:
-                chunk = self.memory.read(start, min(start + 1024, behind))
+                chunk = self.memory.read(start, min(start + 1024, count))
             except Exception:
-                self._behind = behind  # still to be done, from the beginning
+                self._num_to_relearn = count  # still to be done, from the beginning
                 self._begin()
                 raise
             self._take(chunk.x, np.asarray(self.labels.assign(chunk.y), dtype=np.int64))
@@ -107,25 +107,25 @@ class Rebuilt(Remembering):
 
     def _take(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         for i, class_id in enumerate(class_ids.tolist()):
-            self._x.append(self._features(x[i : i + 1], keep=True))
-            self._class_ids.append(class_id)
-            if len(self._class_ids) == self.stride:
-                with self._of_library():
-                    self._teach(np.concatenate(self._x), np.asarray(self._class_ids, dtype=np.int64))
-                self._x, self._class_ids, self._taught = [], [], True
+            self._pending_x.append(self._features(x[i : i + 1], keep=True))
+            self._pending_ids.append(class_id)
+            if len(self._pending_ids) == self.stride:
+                with self._library_errors():
+                    self._fit(np.concatenate(self._pending_x), np.asarray(self._pending_ids, dtype=np.int64))
+                self._pending_x, self._pending_ids, self._fitted = [], [], True
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
-        self._ready()
-        if not self._taught:  # some models set themselves up when they are first asked, which would be a change
-            return np.full((len(x), self.labels.capacity), -np.log(self.labels.capacity))
+        self._relearn()
+        if not self._fitted:  # some models initialize themselves in their first prediction, which would be a change
+            return uniform_log_proba(len(x), self.labels.capacity)
         rows = np.concatenate([self._features(x[i : i + 1], keep=False) for i in range(len(x))])
-        with self._of_library():
+        with self._library_errors():
             p = self._proba(rows)
         return self._smoothed(p)
 
     @contextmanager
-    def _of_library(self) -> Iterator[None]:
-        """What the other library raises is a sentence, too; the numbers or the settings do not suit its model."""
+    def _library_errors(self) -> Iterator[None]:
+        """Turns what the library raises into one sentence: the numbers or the settings do not suit its model."""
         try:
             yield
         except PrequentialError:
@@ -136,12 +136,12 @@ class Rebuilt(Remembering):
 
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self._changing = False  # where the past cannot be read, the model is made again later
-        self._ready()
+        self._relearn()
         self._changing = True
         self._take(x, class_ids)
 
     def _smoothed(self, p: np.ndarray) -> np.ndarray:
-        """Log-probabilities: what is there brought to sum 1 (uniform where nothing is), mixed with the uniform."""
+        """Log-probabilities: normalized (uniform where all are 0), then mixed with the uniform distribution."""
         p = np.where(np.isfinite(p) & (p > 0), p, 0.0)
         total = p.sum(1, keepdims=True)
         K = self.labels.capacity
@@ -163,11 +163,11 @@ class Rebuilt(Remembering):
         }
 
     def _state_dict(self) -> dict[str, Any]:
-        return {}  # how far it has come is in the memory's state; the rest follows from the past
+        return {}  # the position is in the memory's state; the rest follows from the past
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
         self._begin()
-        self._behind = self.position
+        self._num_to_relearn = self.position
 
     def _take_copy(self, other: Self) -> None:
         super()._take_copy(other)

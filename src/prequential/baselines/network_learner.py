@@ -1,0 +1,176 @@
+"""The base of the baselines that train a network by gradient descent, a chunk at a time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prequential.baselines.network import Network
+from prequential.errors import BadSetting
+from prequential.learners.base import check_missing, check_seed, uniform_log_proba
+from prequential.learners.chunked import ChunkedLearner
+from prequential.learners.gate import check_image_dtype
+from prequential.learners.outliers import Hint
+from prequential.learners.transformer.inputs import Inputs
+from prequential.settings import Settings
+
+
+class NetworkLearner(ChunkedLearner):
+    """A network that is trained on chunks of `stride` examples.
+
+    A chunk's examples are predicted with the parameters from before the chunk, then trained on together. Only the
+    standardization moves on with every example.
+
+    A subclass makes its parts in `_build`, predicts in `_log_probs`, trains in `_train_step`, and saves in
+    `_model_state` and `_load_model_state`.
+    """
+
+    def __init__(
+        self,
+        classes: int | Sequence[Hashable],
+        *,
+        chunk: int,
+        hidden: Sequence[int],
+        extractor: str,
+        standardise: bool | None,
+        device: str,
+        missing: bool,
+        seed: int,
+    ) -> None:
+        super().__init__(classes, missing=missing)
+        if chunk < 1:
+            raise BadSetting(f"chunk ({chunk}) must be at least 1")
+        if any(width < 1 for width in hidden):
+            raise BadSetting(f"hidden ({list(hidden)}) must be widths of at least 1")
+        check_seed(seed)
+        check_missing(missing, standardise)
+        self.stride = chunk
+        self.hidden, self.extractor, self.standardise = tuple(hidden), extractor, standardise
+        self._inputs_like = Settings(extractor=extractor, standardise=standardise, recent=0, streams=1)  # type: ignore[arg-type]
+        self.device, self.seed = torch.device(device), seed
+        self.inputs: Inputs | None = None  # made from the first example, which gives the shape of x
+
+    def _network_config(self) -> dict[str, Any]:
+        """The arguments this class takes but for `chunk`, which some subclasses call `batch`."""
+        return {
+            "classes": self.labels.capacity,
+            "hidden": list(self.hidden),
+            "extractor": self.extractor,
+            "standardise": self.standardise,
+            "device": str(self.device),
+            "missing": self.missing,
+            "seed": self.seed,
+        }
+
+    @abstractmethod
+    def _build(self, shape: tuple[int, ...], extractor: str) -> None:
+        """Makes everything that is learned or counted, in its initial state, for x of this shape."""
+
+    @abstractmethod
+    def _log_probs(self, x: Tensor) -> Tensor:
+        """Log-probabilities (n, capacity) of inputs, each on its own; changes nothing."""
+
+    @abstractmethod
+    def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        """Trains on a finished chunk."""
+
+    @abstractmethod
+    def _model_state(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _load_model_state(self, state: dict[str, Any]) -> None: ...
+
+    def _observe_inputs(self, x: Tensor, class_ids: np.ndarray) -> Tensor:
+        """Log-probabilities of consecutive examples of one chunk, before the chunk is trained on."""
+        return self._log_probs(x)
+
+    def make_network(self, shape: tuple[int, ...], extractor: str) -> Network:
+        """A network for inputs of this shape, with the weights that this learner's seed gives."""
+        network = Network(shape, self.labels.capacity, hidden=self.hidden, extractor=extractor, seed=self.seed)
+        return network.to(self.device)
+
+    def _past(self, x: np.ndarray) -> Tensor:
+        """Inputs for training: past examples, standardized by the statistics of the committed chunks."""
+        assert self.inputs is not None
+        return self._tensor(self.inputs.past(x))
+
+    def _tensor(self, inputs: np.ndarray) -> Tensor:
+        return torch.from_numpy(inputs).to(self.device)
+
+    @property
+    def skipped_steps(self) -> int:
+        return 0 if self.inputs is None else self._skipped()
+
+    def _skipped(self) -> int:
+        """Steps that were not taken, once there is a network."""
+        return 0
+
+    def _hints(self) -> list[Hint]:
+        return [] if self.inputs is None else self.inputs.hints()
+
+    def _predict(self, x: np.ndarray) -> np.ndarray:
+        if self.inputs is None:
+            return uniform_log_proba(len(x), self.labels.capacity)
+        with torch.no_grad():
+            return self._log_probs(self._tensor(self.inputs.alone(x))).cpu().numpy()
+
+    def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        assert self.inputs is not None
+        with torch.no_grad():
+            return self._observe_inputs(self._tensor(self.inputs.extend(x)), class_ids).cpu().numpy()
+
+    def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        assert self.inputs is not None
+        self.inputs.finish_chunk(x)
+        self._train_step(x, class_ids)
+
+    def _prepare(self, x: np.ndarray) -> None:
+        if self.inputs is None:
+            self._begin(x.shape[1:], x.dtype)
+
+    def _begin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Inputs:
+        inputs = Inputs(self._inputs_like, shape, dtype)
+        if self.missing and not inputs.standardises:
+            raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
+        self._build(shape, inputs.extractor)
+        self.inputs = inputs
+        return inputs
+
+    def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
+        x = super()._checked(xs, ys)
+        check_image_dtype(x, None if self.inputs is None else self.inputs.image_bytes, self.position)
+        return x
+
+    def _state_dict(self) -> dict[str, Any]:
+        if self.inputs is None:
+            return {"inputs": None}
+        return {
+            "inputs": self.inputs.state_dict(),
+            "image_bytes": self.inputs.image_bytes,
+            **self._chunk_state(),
+            "parts": _copied(self._model_state()),
+        }
+
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inputs, self.num_committed, self._pending_x, self._pending_ids = None, 0, [], []
+        if state["inputs"] is None:
+            return
+        assert self.shape is not None
+        dtype = np.dtype(np.uint8 if state["image_bytes"] else np.float32)
+        self._begin(self.shape, dtype).load_state_dict(state["inputs"])
+        self._load_chunk_state(state)
+        self._load_model_state(state["parts"])
+
+
+def _copied(state: Any) -> Any:
+    """The state with tensors of its own: the learner's are changed in place."""
+    if isinstance(state, Tensor):
+        return state.detach().clone()
+    if isinstance(state, dict):
+        return {name: _copied(part) for name, part in state.items()}
+    return [_copied(part) for part in state] if isinstance(state, list) else state
