@@ -167,13 +167,13 @@ import sys
 sys.path.insert(0, {folder!r})
 import os
 import power
-from prequential.streams.journal import journal
+from prequential.streams.journal import log
 
 class Believing:
     def __getattr__(self, name):
         return (lambda handle: None) if name == "fsync" else getattr(os, name)
 
-journal.os = Believing()
+log.os = Believing()
 power.main(sys.argv[1:])
 """
 

@@ -62,7 +62,7 @@ def places(home):
     """Where the record of each position is in the log, and how long it is."""
     path, journal = home / "journal" / "log.bin", Journal(home / "journal")
     handle = os.open(path, os.O_RDONLY)
-    found = [f for f in scan(handle, 0, path.stat().st_size, position=0, tag=journal._tag) if f.span]
+    found = [f for f in scan(handle, 0, path.stat().st_size, position=0, tag=journal._log.tag) if f.span]
     os.close(handle)
     return {f.position: (f.offset, f.size) for f in found}
 

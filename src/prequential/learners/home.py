@@ -21,7 +21,8 @@ from prequential.storage.files import (
     write_atomically,
 )
 from prequential.storage.sealed import read_sealed, write_sealed
-from prequential.streams.journal.journal import Durability, Journal, check_durability
+from prequential.streams.journal.journal import Journal
+from prequential.streams.journal.log import Durability, check_durability
 
 FORMAT = "prequential-home-2"
 BEGUN = ".begun.tmp"  # there while a home is being made

@@ -17,7 +17,8 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, storage, sync_directory
-from prequential.streams.journal.journal import Journal, Mark
+from prequential.streams.journal.journal import Journal
+from prequential.streams.journal.log import Mark
 from prequential.streams.stream import Chunk, Stream, Watched
 
 

@@ -120,6 +120,16 @@ def open_own(path: Path, flags: int) -> int:
     return handle
 
 
+@contextlib.contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """A handle on a file in a directory of ours, as `open_own` gives it, that is closed at the end."""
+    handle = open_own(path, flags)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
 def write_all(handle: int, data: bytes, offset: int | None = None) -> None:
     """Writes all of the data, at an offset or where the handle stands."""
     view = memoryview(data)
@@ -154,12 +164,9 @@ def refuse_links(root: Path, *paths: Path) -> None:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Waits for an exclusive lock on a file that is there for nothing else; freed also when the process is killed."""
-    handle = open_own(path, os.O_RDWR | os.O_CREAT)
-    try:
+    with opened(path, os.O_RDWR | os.O_CREAT) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 class LockHeld(BadInput):

@@ -19,7 +19,7 @@ from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.records import EXAMPLE, HEAD, SKIPPABLE, record, scan
 from streams.battery import check_stream
 
-OLD = Path(__file__).parents[1] / "data" / "format-1"
+OLD = Path(__file__).parents[2] / "data" / "format-1"
 
 
 def fill(directory, n=40, labels=("a", "bcd", 7)):
@@ -43,7 +43,7 @@ def offsets(journal):
     """Where the record of each position is, and how long."""
     path = journal.directory / "log.bin"
     handle = os.open(path, os.O_RDONLY)
-    found = [f for f in scan(handle, 0, path.stat().st_size, position=0, tag=journal._tag) if f.span]
+    found = [f for f in scan(handle, 0, path.stat().st_size, position=0, tag=journal._log.tag) if f.span]
     os.close(handle)
     return {f.position: (f.offset, f.size) for f in found}
 
@@ -100,7 +100,7 @@ class TestReading:
         assert reader.refresh() == 9
         assert got(reader.read(0, 9)) == expected(range(9))
         # of a record that is just being written, nothing is seen
-        half = record(EXAMPLE, journal._tag, 9, b"x" * 50)[:40]
+        half = record(EXAMPLE, journal._log.tag, 9, b"x" * 50)[:40]
         with open(tmp_path / "log.bin", "ab") as file:
             file.write(half)
         assert reader.refresh() == len(Journal(tmp_path)) == 9
@@ -127,8 +127,9 @@ assert reader.damaged() == []
     def test_memory_holds_no_list_of_positions(self, tmp_path):
         reader = Journal(fill(tmp_path, 400).directory)
         reader.read(0, 400)
-        held = sum(sys.getsizeof(value) for value in vars(reader).values())
-        assert held + sum(map(sys.getsizeof, reader._read_labels)) < 8 * 400
+        parts = (reader, reader._log, reader._log.index, reader._labels)
+        held = sum(sys.getsizeof(value) for part in parts for value in vars(part).values())
+        assert held + sum(map(sys.getsizeof, reader._labels._labels)) < 8 * 400
 
     def test_an_index_is_never_trusted(self, tmp_path):
         fill(tmp_path).close()
@@ -459,8 +460,8 @@ class TestFormat:
     def test_records_of_a_later_kind_are_skipped_if_they_say_so(self, tmp_path):
         journal = fill(tmp_path, 4)
         with open(tmp_path / "log.bin", "ab") as file:
-            file.write(record(9, journal._tag, 4, b"asked", SKIPPABLE))
-            file.write(record(EXAMPLE, journal._tag, 4, _payload(journal, 3)))
+            file.write(record(9, journal._log.tag, 4, b"asked", SKIPPABLE))
+            file.write(record(EXAMPLE, journal._log.tag, 4, _payload(journal, 3)))
         journal.close()
         assert len(Journal(tmp_path)) == 5
         again = Journal(tmp_path, write=True)
@@ -468,7 +469,7 @@ class TestFormat:
         again.close()
         assert Journal(tmp_path).read(4, 6).y[1] == "z"
         with open(tmp_path / "log.bin", "ab") as file:
-            file.write(record(9, journal._tag, 6, b"more"))
+            file.write(record(9, journal._log.tag, 6, b"more"))
         with pytest.raises(BadInput, match="a record of kind 9 at example 6: a later version wrote it"):
             Journal(tmp_path)
 

@@ -25,7 +25,9 @@ from prequential.memory import check_fits
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 from prequential.storage.checkpoint import loading, read_checkpoint
-from prequential.streams.journal.journal import Durability, Journal, ranges
+from prequential.streams.journal.journal import Journal
+from prequential.streams.journal.log import Durability
+from prequential.streams.journal.reading import ranges
 from prequential.streams.stream import Chunk, Stream
 from prequential.trust import stored_arguments
 

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from prequential.errors import BadCheckpoint
-from prequential.labels import read_label
+from prequential.labels import label_text, read_label
 from prequential.storage.sealed import read_small
+from prequential.streams.journal.reading import Entry
+from prequential.streams.journal.records import Example
 
 FORMAT = "prequential-journal-1"
 FILES = ("x.bin", "y.bin", "labels.jsonl")
@@ -39,7 +41,16 @@ class OldJournal:
             slots, length = slots[:-1], length - 1
         self.length = length
 
-    def read(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray, tuple[Hashable] | None]]:
+    def entries(self, start: int, stop: int) -> list[Entry]:
+        """The examples start..stop-1, as the current format has them."""
+        return [
+            Entry(position, None, "its label is missing")
+            if label is None
+            else Entry(position, Example(position, x.tobytes(), label_text(label[0]).encode(), b"", b""), "")
+            for position, x, label in self._read(start, stop)
+        ]
+
+    def _read(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray, tuple[Hashable] | None]]:
         """Position, x and (label,) of the examples; None where the label is not to be found."""
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)

@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prequential.storage.files import write_all
+
 MAGIC = b"PQr2"
 HEADER = struct.Struct("<4sBBHIQII")
 CHECK = struct.Struct("<I")
@@ -196,6 +198,17 @@ def read_at(handle: int, size: int, offset: int) -> bytes:
         parts.append(part)
         size, offset = size - len(part), offset + len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def copy_bytes(source: int, target: int, start: int, stop: int) -> None:
+    """Appends the bytes start..stop-1 of one file to another."""
+    window = Window(source, stop)
+    while start < stop:
+        block = window.get(start, 1 << 20)
+        if not block:
+            return
+        write_all(target, block)
+        start += len(block)
 
 
 def scan(handle: int, start: int, end: int, *, position: int, tag: int) -> Iterator[Found]:
