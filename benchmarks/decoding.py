@@ -77,8 +77,8 @@ def main() -> None:
         stream = ImageStream(name, size=SIDE, workers=settings.workers)
         workers = stream.decoder.workers
         files = sorted(Path(name).rglob("*.jpg"))
-        learner = Learner(CLASSES, extractor="convnext", chunk=settings.chunk, streams=1, window=64)
-        few = stream.read(0, settings.chunk)
+        learner = Learner(CLASSES, extractor="convnext", chunk_size=settings.chunk_size, num_streams=1, window=64)
+        few = stream.read(0, settings.chunk_size)
         best = dict.fromkeys(("threads", "processes", "training"), float("inf"))
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as processes:
 
@@ -91,7 +91,7 @@ def main() -> None:
             for _ in range(settings.turns):
                 best["threads"] = min(best["threads"], seconds(partial(read_all, stream)) / settings.photos)
                 best["processes"] = min(best["processes"], seconds(in_processes) / settings.photos)
-                took = seconds(partial(learner.learn_many, few.x, few.y)) / settings.chunk
+                took = seconds(partial(learner.learn_many, few.x, few.y)) / settings.chunk_size
                 best["training"] = min(best["training"], took)
     rates = {name: 1 / each for name, each in best.items()}
     print(

@@ -53,7 +53,7 @@ def read(stream: FeatureStream, turns: int) -> float:
 
 def train(stream: FeatureStream, turns: int) -> float:
     """Seconds for a turn of the base model, reading included, after a first one that builds it."""
-    learner = Learner(713, width=1024, depth=4, window=512, chunk=CHUNK, streams=READERS, standardise=False)
+    learner = Learner(713, width=1024, depth=4, window=512, chunk_size=CHUNK, num_streams=READERS, standardize=False)
     watched = Watched(stream)
     learner.replay_from(watched)
     begun = 0.0

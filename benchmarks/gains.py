@@ -46,18 +46,21 @@ Undo = Callable[[Learner], Callable[[], None] | None]
 """Undoes a gain on a learner that has its network; gives what is to be done before each turn, if anything."""
 MEANING = "turns a second with it over those without"
 # where the products are too small to hide anything else
-NARROW = replace(CLOC.changed(width=256, heads=4, chunk=64), name="CLOC model, 4 x 256, S 64")
+NARROW = replace(CLOC.changed(width=256, num_query_heads=4, chunk_size=64), name="CLOC model, 4 x 256, S 64")
 
 
 def measure(quick: bool) -> list[Row]:
     rounds = 2 if quick else 9
-    digits, emnist, narrow, two_token = DIGITS.changed(streams=2), EMNIST.changed(streams=2), NARROW, TWO_TOKEN
-    long = replace(NARROW.changed(chunk=256), name="CLOC model, 4 x 256, S 256")
+    digits, emnist, narrow, two_token = DIGITS.changed(num_streams=2), EMNIST.changed(num_streams=2), NARROW, TWO_TOKEN
+    long = replace(NARROW.changed(chunk_size=256), name="CLOC model, 4 x 256, S 256")
     if quick:
-        long = NARROW.changed(depth=1, window=64, chunk=128)
-        digits = DIGITS.changed(streams=1, depth=1, window=50)
-        emnist, narrow = EMNIST.changed(depth=1, window=8, chunk=8, streams=1), NARROW.changed(depth=1, window=64)
-        two_token = TWO_TOKEN.changed(depth=1, window=32, chunk=8)
+        long = NARROW.changed(depth=1, window=64, chunk_size=128)
+        digits = DIGITS.changed(num_streams=1, depth=1, window=50)
+        emnist, narrow = (
+            EMNIST.changed(depth=1, window=8, chunk_size=8, num_streams=1),
+            NARROW.changed(depth=1, window=64),
+        )
+        two_token = TWO_TOKEN.changed(depth=1, window=32, chunk_size=8)
     rows = [
         against("fused projections", narrow, separate_projections, rounds),
         against("band mask kept", narrow, rebuild_bands, rounds),
@@ -72,8 +75,8 @@ def measure(quick: bool) -> list[Row]:
         against("channels-last", emnist, contiguous, rounds),
         against("gradients of late convolutions as products", emnist, library_gradients, rounds),
         bfloat16(emnist, rounds),
-        joint(digits.changed(streams=4) if quick else DIGITS, rounds),
-        read_ahead(EMNIST.changed(chunk=8, streams=8, **({"depth": 1, "window": 8} if quick else {})), rounds),
+        joint(digits.changed(num_streams=4) if quick else DIGITS, rounds),
+        read_ahead(EMNIST.changed(chunk_size=8, num_streams=8, **({"depth": 1, "window": 8} if quick else {})), rounds),
         freed_memory(quick),
         compiled(narrow, rounds, quick),
         compiled(digits.changed(method="paper"), rounds, quick, whole=True),
@@ -226,7 +229,7 @@ def joint(work: Workload, rounds: int) -> Row:
         works = {updates: work.changed(updates=updates).turns()[1] for updates in ("sequential", "joint")}
         seconds = in_turns(dict(works), rounds)
     return compared(
-        f"joint updates share a batch, E {work.settings.streams}",
+        f"joint updates share a batch, E {work.settings.num_streams}",
         seconds,
         slow="sequential",
         fast="joint",
@@ -242,7 +245,7 @@ def read_ahead(work: Workload, rounds: int) -> Row:
         return missing(name, "Pillow is not installed", meaning=MEANING)
     from decoding import CLASSES, write
 
-    chunk, before = work.settings.chunk, 3  # turns until it is known how long reads take
+    chunk, before = work.settings.chunk_size, 3  # turns until it is known how long reads take
     charged: dict[str, list[np.ndarray]] = {"with": [], "without": []}
     with tempfile.TemporaryDirectory() as folder, steady():
         write(Path(folder), chunk * (before + rounds + 1))
@@ -267,7 +270,7 @@ def read_ahead(work: Workload, rounds: int) -> Row:
         seconds = in_turns({how: turns(how) for how in charged}, rounds)
     if not np.array_equal(np.concatenate(charged["with"]), np.concatenate(charged["without"])):
         raise AssertionError(f"{name}: the losses differ")
-    note = f"JPEG photos of 500 x 375 at 32 x 32, ConvNet, S {chunk}, E {work.settings.streams}; losses identical"
+    note = f"JPEG photos of 500 x 375 at 32 x 32, ConvNet, S {chunk}, E {work.settings.num_streams}; losses identical"
     return compared(name, seconds, slow="without", fast="with", meaning=MEANING, note=note)
 
 
@@ -297,7 +300,7 @@ def one_process(keep: bool, quick: bool) -> None:
     """Prints the median seconds of a turn in this process, and the loss after it."""
     if keep:
         keep_freed_memory()
-    work = EMNIST.changed(streams=1, window=50 if quick else 512, depth=1 if quick else 4)
+    work = EMNIST.changed(num_streams=1, window=50 if quick else 512, depth=1 if quick else 4)
     with steady():
         learner, turn = work.turns()
         seconds = in_turns({"turn": turn}, 3 if quick else 10)["turn"]

@@ -25,9 +25,9 @@ from prequential.learners.transformer.learner import Learner
 from prequential.settings import Settings
 
 BUDGET = 300.0  # seconds that the longest stream may take where nobody says how long it shall be
-CHEAP = Settings(method="paper", width=16, depth=1, heads=2, window=64, chunk=64, streams=2)
-MIDDLE = Workload("growth", Settings(width=128, depth=2, window=256, chunk=32, streams=1), (32,), 10)
-SMALL = MIDDLE.changed(width=32, depth=1, window=32, chunk=8)
+CHEAP = Settings(method="paper", width=16, depth=1, num_query_heads=2, window=64, chunk_size=64, num_streams=2)
+MIDDLE = Workload("growth", Settings(width=128, depth=2, window=256, chunk_size=32, num_streams=1), (32,), 10)
+SMALL = MIDDLE.changed(width=32, depth=1, window=32, chunk_size=8)
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,15 @@ def over_length(longest: int, seconds: float) -> Row:
     while learner.position < longest and time.perf_counter() - begun < seconds:
         spent = 0.0
         for _ in range(16):
-            y = random.integers(4, size=CHEAP.chunk)
-            x = centres[y] + random.normal(size=(CHEAP.chunk, 8)).astype(np.float32)
+            y = random.integers(4, size=CHEAP.chunk_size)
+            x = centres[y] + random.normal(size=(CHEAP.chunk_size, 8)).astype(np.float32)
             start = time.perf_counter()
             learner.observe(x, y.tolist())
             spent += time.perf_counter() - start
         if not base:  # what torch and the network need at once is not growth, neither in time nor in memory
             base = resident()
             continue
-        pieces.append(spent / (16 * CHEAP.chunk))
+        pieces.append(spent / (16 * CHEAP.chunk_size))
         if marks and learner.position >= marks[0]:
             curve.append(_point(learner.position, float(np.median(pieces)), resident()))
             pieces = []
@@ -119,7 +119,7 @@ def over(axis: Axis, quick: bool) -> Row:
         turns = {str(size): work.turns()[1] for size, work in works.items()}
         seconds = in_turns(dict(turns), 2 if quick else 7)
     curve = [
-        _point(size, float(np.median(seconds[str(size)])) / work.settings.chunk, memory[size])
+        _point(size, float(np.median(seconds[str(size)])) / work.settings.chunk_size, memory[size])
         for size, work in works.items()
     ]
     return _row(axis.name, curve, axis.most, "")

@@ -35,7 +35,7 @@ class Feed:
     """A learner to which examples come one by one, and how long everything took, in seconds."""
 
     def __init__(self, settings: Settings) -> None:
-        self.chunk = settings.chunk
+        self.chunk = settings.chunk_size
         self.learner = Learner(CLASSES, settings=settings)
         self.random = np.random.default_rng(0)
         self.predict: list[float] = []  # one call
@@ -95,13 +95,13 @@ class Feed:
 
 def measure(quick: bool = False) -> list[Row]:
     """The rows of the suite: ratios of percentiles, and what happened to the pause."""
-    settings = Settings(width=256, depth=4, window=512, chunk=64, streams=8)
+    settings = Settings(width=256, depth=4, window=512, chunk_size=64, num_streams=8)
     if quick:
-        settings = settings.changed(width=32, depth=2, window=64, chunk=16, streams=2)
+        settings = settings.changed(width=32, depth=2, window=64, chunk_size=16, num_streams=2)
     rounds, chunks = (1, 2) if quick else (3, 4)
-    feeds = {BETWEEN: Feed(settings), BEHIND: Feed(settings.changed(behind=True))}
+    feeds = {BETWEEN: Feed(settings), BEHIND: Feed(settings.changed(async_steps=True))}
     for feed in feeds.values():
-        feed.fill(-(-settings.window // settings.chunk) * settings.chunk)
+        feed.fill(-(-settings.window // settings.chunk_size) * settings.chunk_size)
     interval = max(feed.pace() for feed in feeds.values()) / LOAD
     for _ in range(rounds):
         for feed in feeds.values():

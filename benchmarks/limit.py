@@ -30,8 +30,8 @@ def measure(quick: bool) -> list[Row]:
     rounds = 2 if quick else 9
     works = [DIGITS, EMNIST, CLOC, TWO_TOKEN, CONVNEXT]
     if quick:
-        works = [DIGITS.changed(streams=2), EMNIST.changed(**SMALL, streams=2)]
-        works += [CLOC.changed(**SMALL), TWO_TOKEN.changed(**SMALL), CONVNEXT.changed(depth=1, window=1, chunk=1)]
+        works = [DIGITS.changed(num_streams=2), EMNIST.changed(**SMALL, num_streams=2)]
+        works += [CLOC.changed(**SMALL), TWO_TOKEN.changed(**SMALL), CONVNEXT.changed(depth=1, window=1, chunk_size=1)]
     rows = [of_limit(work, rounds) for work in works]
     for work in (works[1], works[2]):
         half = replace(work.changed(precision="bfloat16"), name=f"{work.name}, bfloat16")
@@ -53,7 +53,7 @@ def of_limit(work: Workload, rounds: int) -> Row:
         seconds = in_turns({"training": turn, "its products": products.runner()}, rounds)
         shares = time_shares(learner, turn)
     # the formula counts a gradient of the inputs as well, which nobody computes: more than all of them is all of them
-    asked = min(1.0, (learner.macs_per_example() or 0.0) * work.settings.chunk / products.macs())
+    asked = min(1.0, (learner.macs_per_example() or 0.0) * work.settings.chunk_size / products.macs())
     rate = products.macs() / min(seconds["training"]) / 1e9
     return compared(
         work.name,
@@ -78,8 +78,8 @@ def over_plain_loop(method: Literal["paper", "mixed"], rounds: int, turns: int) 
 
     def next_chunk(who: str) -> tuple[torch.Tensor, list[int]]:
         start = position[who]
-        position[who] += settings.chunk
-        chunk = stream.read(start, start + settings.chunk)
+        position[who] += settings.chunk_size
+        chunk = stream.read(start, start + settings.chunk_size)
         return torch.from_numpy(chunk.x), [int(label) for label in chunk.y]  # type: ignore[call-overload]
 
     def fast() -> None:
@@ -93,7 +93,7 @@ def over_plain_loop(method: Literal["paper", "mixed"], rounds: int, turns: int) 
             plain.turn(x, torch.tensor(y))
 
     seconds = in_turns({"learner": fast, "plain loop": slow}, rounds)
-    rate = turns * settings.chunk / min(seconds["learner"])
+    rate = turns * settings.chunk_size / min(seconds["learner"])
     return compared(
         "default run over a plain loop" + (", the same model" if method == "paper" else ", with all that mixed adds"),
         seconds,

@@ -29,7 +29,7 @@ def resident() -> float:
 
 
 def main(examples: int) -> None:
-    learner = Learner(10, width=32, heads=2, depth=2, window=128, chunk=500, streams=2)
+    learner = Learner(10, width=32, num_query_heads=2, depth=2, window=128, chunk_size=500, num_streams=2)
     random = np.random.default_rng(0)
     early, begun = 0.0, time.perf_counter()
     while learner.position < examples:

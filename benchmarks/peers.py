@@ -33,9 +33,9 @@ from prequential.streams.stream import Stream
 Step = Callable[[], None]
 HUGGING_FACE, X_TRANSFORMERS = "Hugging Face GPT-2 blocks", "x-transformers with memories"
 # where the products are too small to hide anything else
-SMALL_TWO_TOKEN = replace(TWO_TOKEN.changed(width=128, depth=2, window=256, chunk=50), name="2-token, 2 x 128")
+SMALL_TWO_TOKEN = replace(TWO_TOKEN.changed(width=128, depth=2, window=256, chunk_size=50), name="2-token, 2 x 128")
 # No blocks and no replay: what is left is three numbers and a map of x, which bear a higher rate.
-SMALL_LEARNER = Settings(method="copy", width=32, window=64, streams=1, rate=0.2)
+SMALL_LEARNER = Settings(method="copy", width=32, window=64, num_streams=1, learning_rate=0.2)
 RIVER: dict[str, tuple[str, dict[str, Any]]] = {
     "adaptive random forest, 10 trees": ("forest.ARFClassifier", {"n_models": 10, "seed": 0}),
     "SRP, 10 trees": ("ensemble.SRPClassifier", {"n_models": 10, "seed": 0}),
@@ -44,7 +44,7 @@ RIVER: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def measure(quick: bool) -> list[Row]:
-    work = TWO_TOKEN.changed(depth=1, width=256, window=64, chunk=16) if quick else TWO_TOKEN
+    work = TWO_TOKEN.changed(depth=1, width=256, window=64, chunk_size=16) if quick else TWO_TOKEN
     rows = on_chunks(work, 2 if quick else 9, target=2.0)
     if not quick:
         rows += on_chunks(SMALL_TWO_TOKEN, 25)
@@ -102,16 +102,16 @@ def hugging_face(work: Workload, attention: str) -> Step:
     library: Any = import_module("transformers")
 
     s = work.settings
-    tokens = 2 * s.chunk
+    tokens = 2 * s.chunk_size
     config = library.GPT2Config(
-        vocab_size=1, n_embd=s.width, n_layer=s.depth, n_head=s.query_heads, n_positions=s.window + tokens,
+        vocab_size=1, n_embd=s.width, n_layer=s.depth, n_head=s.effective_num_query_heads, n_positions=s.window + tokens,
         bos_token_id=None, eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation=attention,
     )  # fmt: skip
     blocks, ends = library.GPT2Model(config), Tokens(work)
     optimiser = _adamw(blocks, ends)
     x, y = (torch.as_tensor(part) for part in work.chunk())
-    key_width = s.width // s.query_heads
-    past = [(torch.zeros(1, s.query_heads, s.window, key_width),) * 2 for _ in range(s.depth)]
+    key_width = s.width // s.effective_num_query_heads
+    past = [(torch.zeros(1, s.effective_num_query_heads, s.window, key_width),) * 2 for _ in range(s.depth)]
     places = torch.arange(s.window, s.window + tokens)[None]
     # each token sees itself and the C before it; made once, so that the library need not do it in every step
     query, key = torch.arange(tokens)[:, None] + s.window, torch.arange(s.window + tokens)[None]
@@ -144,7 +144,7 @@ def x_transformers(work: Workload) -> Step:
     blocks = library.ContinuousTransformerWrapper(
         max_mem_len=s.window,
         attn_layers=library.Decoder(
-            dim=s.width, depth=s.depth, heads=s.query_heads, attn_dim_head=s.width // s.query_heads,
+            dim=s.width, depth=s.depth, heads=s.effective_num_query_heads, attn_dim_head=s.width // s.effective_num_query_heads,
             attn_one_kv_head=True, rotary_pos_emb=True, attn_flash=True,
         ),
     )  # fmt: skip
@@ -161,7 +161,7 @@ def x_transformers(work: Workload) -> Step:
         old = memories or [hidden[:, :0] for hidden in new]
         memories = [torch.cat(pair, 1)[:, -s.window :] for pair in zip(old, new, strict=True)]
 
-    for _ in range(-(-s.window // (2 * s.chunk))):  # fills the memory
+    for _ in range(-(-s.window // (2 * s.chunk_size))):  # fills the memory
         step()
     return step
 

@@ -32,7 +32,7 @@ class PlainBlock(nn.Module):
         s = self.s
         P = past_k.shape[1]
         x = self.norm(h)
-        q = self.q(x).view(B, T, s.query_heads, s.key_width).transpose(1, 2)  # (B, H, T, K)
+        q = self.q(x).view(B, T, s.effective_num_query_heads, s.key_width).transpose(1, 2)  # (B, H, T, K)
         k = self.k(x) + self.key_labels(y)
         v = self.v(x) + self.value_labels(y)
         keys, values = torch.cat([past_k, k], 1)[:, None], torch.cat([past_v, v], 1)[:, None]
@@ -42,7 +42,7 @@ class PlainBlock(nn.Module):
         scores = q @ keys.transpose(-1, -2) / s.key_width**0.5  # (B, H, T, P+T)
         query, key = torch.arange(T)[:, None] + P, torch.arange(P + T)[None]
         scores = scores.masked_fill((key >= query) | (key < query - s.window), -torch.inf)
-        scores = torch.cat([scores, torch.zeros(B, s.query_heads, T, 1)], -1)  # the null slot
+        scores = torch.cat([scores, torch.zeros(B, s.effective_num_query_heads, T, 1)], -1)  # the null slot
         a = (scores.softmax(-1)[..., :-1] @ values).transpose(1, 2).reshape(B, T, s.width)
         return h + self.o(a) + self.down(F.gelu(self.up(x))), k.detach(), v.detach()
 
@@ -77,9 +77,11 @@ class PlainLoop:
     def __init__(self, s: Settings, features: int, classes: int) -> None:
         self.s = s
         self.model = PlainTransformer(s, features, classes)
-        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=s.rate / s.width, weight_decay=s.weight_decay)
-        self.caches = [self.empty() for _ in range(s.streams)]
-        self.chunks = [0] * s.streams
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(), lr=s.learning_rate / s.width, weight_decay=s.weight_decay
+        )
+        self.caches = [self.empty() for _ in range(s.num_streams)]
+        self.chunks = [0] * s.num_streams
         self.data: list[tuple[Tensor, Tensor]] = []
 
     def empty(self) -> list[tuple[Tensor, Tensor]]:
@@ -88,7 +90,7 @@ class PlainLoop:
     def turn(self, x: Tensor, y: Tensor) -> float:
         self.data.append((x, y))
         reported = 0.0
-        for stream in range(self.s.streams):
+        for stream in range(self.s.num_streams):
             chunk = len(self.data) - 1 if stream == 0 else self.chunks[stream]
             x, y = self.data[chunk]
             logits, new = self.model(x[None], y[None], self.caches[stream])

@@ -27,7 +27,9 @@ def work(turns: int) -> None:
     torch.set_num_threads(1)
     here = ranks.join("cpu")
     photos = PhotoStream(1_000_000)
-    settings = PAPER.changed(width=1024, depth=4, window=512, chunk=CHUNK, streams=8, updates="joint", recent=0)
+    settings = PAPER.changed(
+        width=1024, depth=4, window=512, chunk_size=CHUNK, num_streams=8, updates="joint", recent_window=0
+    )
     learner = Learner(classes=713, device="cpu", settings=settings)
     learner.replay_from(photos)
     began = 0.0

@@ -34,12 +34,12 @@ class Workload:
     def chunk(self, seed: int = 0) -> tuple[np.ndarray, list[int]]:
         """A chunk of random examples."""
         random = np.random.default_rng(seed)
-        size = (self.settings.chunk, *self.shape)
+        size = (self.settings.chunk_size, *self.shape)
         if len(self.shape) > 1:
             x = random.integers(0, 256, size, dtype=np.uint8)
         else:
             x = random.normal(size=size).astype(np.float32)
-        return x, random.integers(0, self.classes, self.settings.chunk).tolist()
+        return x, random.integers(0, self.classes, self.settings.chunk_size).tolist()
 
     def turns(self) -> tuple[Learner, Callable[[], None]]:
         """A learner whose windows are full, and what has it take one turn more: a step in every stream."""
@@ -49,7 +49,7 @@ class Workload:
         def turn() -> None:
             learner.learn_many(x, y)
 
-        for _ in range(2 + -(-self.settings.window_examples // self.settings.chunk)):
+        for _ in range(2 + -(-self.settings.window_examples // self.settings.chunk_size)):
             turn()
         return learner, turn
 
@@ -77,19 +77,19 @@ DIGITS = Workload("default run (digits)", for_digits(), (64,), 10)
 EMNIST = Workload("Split-EMNIST, ConvNet", ON_IMAGES, (28, 28), 10)
 CLOC = Workload(
     "CLOC base model, 4 x 1024",
-    PAPER.changed(width=1024, depth=4, heads=8, window=512, chunk=256, streams=1),
+    PAPER.changed(width=1024, depth=4, num_query_heads=8, window=512, chunk_size=256, num_streams=1),
     (2048,),
     713,
 )
 TWO_TOKEN = Workload(
     "2-token, 8 x 512",
-    PAPER.changed(model="two-token", width=512, depth=8, window=512, chunk=128, streams=1),
+    PAPER.changed(model="two-token", width=512, depth=8, window=512, chunk_size=128, num_streams=1),
     (512,),
     100,
 )
 CONVNEXT = Workload(
     "ConvNeXt-T, 160 x 160",
-    PAPER.changed(extractor="convnext", width=256, depth=4, window=64, chunk=4, streams=1),
+    PAPER.changed(extractor="convnext", width=256, depth=4, window=64, chunk_size=4, num_streams=1),
     (160, 160, 3),
     100,
 )

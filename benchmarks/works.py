@@ -167,7 +167,7 @@ class LiveWork(Work):
         more: dict[str, Any] = {"behind": True} if self.variant == 3 else {}
         if has_durability():
             more["durability"] = self.durability[self.variant]
-        return Learner(len(LABELS), home=home, seed=self.variant, neighbours=16, **SMALL, **more)
+        return Learner(len(LABELS), home=home, seed=self.variant, num_neighbors=16, **SMALL, **more)
 
     def go(self, tell: Tell) -> None:
         learner = self.open()
@@ -223,7 +223,7 @@ class SaveWork(Work):
         if path.exists():
             learner = Learner.load(path)
         else:
-            learner = Learner(len(LABELS), seed=self.variant, neighbours=16, **SMALL)
+            learner = Learner(len(LABELS), seed=self.variant, num_neighbors=16, **SMALL)
         tell({"opened": learner.position, "state": digest(learner.state_dict())})
         while learner.position < EXAMPLES:
             some = range(learner.position, min(learner.position + 1 + learner.position % 4, EXAMPLES))

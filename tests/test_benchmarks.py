@@ -31,7 +31,7 @@ def test_one_command_writes_a_table_numbers_and_pictures(
     load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, limit, growth = load("run"), load("limit"), load("growth")
-    small = load("workloads").DIGITS.changed(depth=1, window=20, chunk=10, streams=2)
+    small = load("workloads").DIGITS.changed(depth=1, window=20, chunk_size=10, num_streams=2)
 
     def measure(quick: bool) -> list[Any]:
         return [limit.of_limit(small, rounds=2)]
@@ -73,7 +73,7 @@ def test_products_are_those_of_the_work_and_nothing_else(load: Callable[[str], A
 
 def test_a_gain_that_changes_the_losses_is_refused(load: Callable[[str], Any]) -> None:
     gains = load("gains")
-    work = load("workloads").DIGITS.changed(depth=1, window=20, chunk=10, streams=1)
+    work = load("workloads").DIGITS.changed(depth=1, window=20, chunk_size=10, num_streams=1)
     row = gains.against("separate projections", work, gains.separate_projections, rounds=2)
     assert row.ratio > 0
     assert set(row.seconds) == {"with", "without"}
@@ -87,7 +87,7 @@ def test_a_gain_that_changes_the_losses_is_refused(load: Callable[[str], Any]) -
 
 def test_reading_ahead_changes_no_loss(load: Callable[[str], Any]) -> None:
     gains = load("gains")
-    work = load("workloads").EMNIST.changed(depth=1, window=8, chunk=4, streams=3)
+    work = load("workloads").EMNIST.changed(depth=1, window=8, chunk_size=4, num_streams=3)
     row = gains.read_ahead(work, rounds=2)
     assert row.ratio > 0
     assert [len(row.seconds[how]) for how in ("with", "without")] == [2, 2]
@@ -114,7 +114,7 @@ def test_exponents_are_slopes(load: Callable[[str], Any]) -> None:
 def test_peers_take_the_same_step(load: Callable[[str], Any]) -> None:
     pytest.importorskip("transformers")
     peers = load("peers")
-    work = load("workloads").TWO_TOKEN.changed(width=64, depth=1, window=16, chunk=4)
+    work = load("workloads").TWO_TOKEN.changed(width=64, depth=1, window=16, chunk_size=4)
     rows = peers.on_chunks(work, rounds=2)
     assert rows[0].ratio > 0
     assert "pip install" in rows[1].note or rows[1].ratio > 0

@@ -147,7 +147,7 @@ def test_what_cannot_fit_into_memory_is_refused_before_it_is_allocated(monkeypat
             Learner(2, **settings)
     with pytest.raises(BadSetting, match=r"classes \(1000000000000\) would take"):
         Kalman(10**12)
-    for learner in (Kalman(2), Learner(2, width=2048, depth=1, recent=0)):
+    for learner in (Kalman(2), Learner(2, width=2048, depth=1, recent_window=0)):
         with pytest.raises((BadInput, BadSetting), match=r"10000000 features.* of memory, more than this machine has"):
             learner.learn(np.zeros(10_000_000, np.uint8), 0)
         learner.predict(np.zeros(3))

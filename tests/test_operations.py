@@ -84,7 +84,7 @@ def prediction_of(learner: Learner) -> Counting:
 
 @pytest.mark.parametrize(("model", "method"), list(MOST))
 def test_neither_a_step_nor_a_prediction_takes_more_operations_than_it_did(model: str, method: str) -> None:
-    learner = made(model=model, method=method, neighbours=16 if method == "mixed" else 0)
+    learner = made(model=model, method=method, num_neighbors=16 if method == "mixed" else 0)
     for counting, (operations, allocated) in zip(
         (two_turns_of(learner), prediction_of(learner)), MOST[model, method], strict=True
     ):
@@ -101,14 +101,14 @@ def test_work_does_not_depend_on_how_long_the_stream_has_been(updates: str) -> N
 
 
 def test_the_cache_moves_its_tokens_seldom() -> None:
-    learner = made(model="pi", method="paper", neighbours=0)
+    learner = made(model="pi", method="paper", num_neighbors=0)
     counts = [turn_of(learner).operations["aten.clone.default"] for _ in range(4)]
     assert min(counts) < max(counts), "a window of 16 tokens in a buffer of 32 is moved every second chunk of 8"
 
 
 @pytest.mark.parametrize("model", ["pi", "two-token"])
 def test_tables_are_made_once(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = made(model=model, neighbours=0)
+    learner = made(model=model, num_neighbors=0)
     learner.predict_log_proba_many(chunk(98, n=1)[0])
     network = learner.model
     assert network is not None
@@ -127,7 +127,7 @@ def test_tables_are_made_once(model: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("updates", ["sequential", "joint"])
 def test_the_optimiser_is_one_kernel_for_each_group_of_parameters(updates: str, streams: int) -> None:
-    learner = made(updates=updates, streams=streams)
+    learner = made(updates=updates, num_streams=streams)
     assert learner._trainer is not None
     groups = len(learner._trainer._optimiser._adamw.param_groups)
     steps = streams if updates == "sequential" else 1
@@ -138,7 +138,7 @@ def test_the_optimiser_is_one_kernel_for_each_group_of_parameters(updates: str, 
 
 def test_joint_streams_share_their_products() -> None:
     def products(streams: int) -> int:
-        operations = turn_of(made(updates="joint", streams=streams, method="paper")).operations
+        operations = turn_of(made(updates="joint", num_streams=streams, method="paper")).operations
         return sum(operations[f"aten.{name}.default"] for name in ("mm", "addmm", "bmm", "baddbmm"))
 
     assert products(1) == products(4)

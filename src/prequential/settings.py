@@ -5,80 +5,89 @@ from __future__ import annotations
 import numbers
 import typing
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
 
 from prequential.errors import BadSetting
-from prequential.specs import check_kinds
+from prequential.renames import SETTINGS, current_names, takes_old_names
+from prequential.specs import check_kinds, nearest
 
 LARGEST = 10**12  # of any number among the settings
+LOWEST = {
+    **dict.fromkeys(
+        ("width", "depth", "chunk_size", "num_streams", "num_query_heads", "mlp_width", "lr_decay_examples"), 1
+    ),
+    **dict.fromkeys(("window", "warmup_examples", "freeze_at", "num_neighbors", "recent_window", "seed"), 0),
+    **dict.fromkeys(("learning_rate", "joint_learning_rate", "extractor_learning_rate", "weight_decay"), 0),
+    "label_init_std": 0,
+}
 
 
+@takes_old_names(SETTINGS)
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the transformer learner is made of and how it learns."""
+    """Architecture and training of the transformer learner."""
 
     method: Literal["mixed", "paper", "copy"] = "mixed"
-    """What predicts: the transformer and the copy path, mixed by what each was worth (mixed), or one of them alone."""
+    """What predicts: the transformer and the copy path, mixed by their past losses (mixed), or one of them alone."""
     model: Literal["pi", "two-token"] = "pi"
     """How labels enter: added to keys and values (pi), or as tokens of their own (two-token)."""
     width: int = 128
     """Width D of the transformer."""
     depth: int = 4
     """Number of transformer blocks L."""
-    heads: int | None = None
+    num_query_heads: int | None = None
     """Number of query heads H; by default 4, and 8 from width 1024 on. There is one key head."""
-    hidden: int | None = None
-    """Width of the hidden layer of a block; by default 4 D, and 2 D in mixed, which pays for what it has beside."""
+    mlp_width: int | None = None
+    """Width of the hidden layer of a block's MLP; by default 4 D, and 2 D in mixed, whose other experts cost as much."""
     window: int = 512
     """Context C: how many past tokens each prediction can attend to (two-token has two tokens an example). 0: none."""
-    chunk: int = 32
+    chunk_size: int = 32
     """Chunk length S: examples per gradient step."""
-    streams: int = 4
+    num_streams: int = 4
     """Number of streams E: the reported one and E - 1 replay streams. 1: no replay."""
     updates: Literal["sequential", "joint"] = "sequential"
-    """One step per stream, one after the other (as in the paper), or one step on all streams as a batch."""
+    """One gradient step per stream, in turn (as in the paper), or one step on all streams as a batch."""
     positions: Literal["rotary", "none"] = "rotary"
-    """How a prediction knows how long ago something was."""
-    label_scale: float = 1.0
-    """Standard deviation of the label tables at the start."""
+    """Position encoding."""
+    label_init_std: float = 1.0
+    """Standard deviation of the initial label embeddings."""
     use_input: bool = True
     """False replaces every x by a learned constant: the "no image" ablation."""
     extractor: Literal["auto", "none", "convnet", "vgg", "convnext"] = "auto"
-    """Network that turns images into features, learned jointly; auto: convnet for images, none for vectors."""
-    standardise: bool | None = None
-    """Standardise features by past statistics; by default on for vectors, off for images."""
-    recent: int | None = None
-    """Also give each feature relative to about so many latest examples; by default 300 for up to 256 features. 0: not."""
-    neighbours: int | None = None
-    """Also predict by the nearest of so many latest examples; by default 4096 in mixed, fewer from 65
-    features on and none from 257 on. 0: not."""
-    rate: float = 0.06
-    """Learning rate alpha_0 of the transformer; the step size is rate / width."""
-    joint_rate: float | None = None
-    """Learning rate alpha_0 where updates are joint; by default the same as rate."""
-    extractor_rate: float = 3e-4
+    """Network that turns images into features, trained jointly; auto: convnet for images, none for vectors."""
+    standardize: bool | None = None
+    """Standardize features by past statistics; by default on for vectors, off for images."""
+    recent_window: int | None = None
+    """Add each feature standardized by about so many latest examples; by default 300 for up to 256 features. 0: off."""
+    num_neighbors: int | None = None
+    """kNN expert: predict also by the nearest of so many latest examples; by default 4096 in mixed, fewer from 65
+    features on and none from 257 on. 0: off."""
+    learning_rate: float = 0.06
+    """Learning rate alpha_0 of the transformer; the step size is learning_rate / width."""
+    joint_learning_rate: float | None = None
+    """Learning rate alpha_0 where updates are joint; by default the same as learning_rate."""
+    extractor_learning_rate: float = 3e-4
     """Step size of the extractor."""
     weight_decay: float = 1e-2
     """AdamW's weight decay; never on norms, biases and embeddings."""
     beta1: float = 0.9
-    """AdamW's decay of the mean of the gradient."""
+    """AdamW's decay of the first moment."""
     beta2: float = 0.999
-    """AdamW's decay of the mean of the squared gradient."""
-    warmup: int = 0
+    """AdamW's decay of the second moment."""
+    warmup_examples: int = 0
     """Examples over which the learning rate rises linearly from 0."""
-    decay: Literal["none", "inverse-sqrt", "cosine"] = "none"
-    """How the learning rate falls after the warm-up."""
-    decay_examples: int = 100_000
+    lr_decay: Literal["none", "inverse-sqrt", "cosine"] = "none"
+    """Learning rate schedule after the warm-up."""
+    lr_decay_examples: int = 100_000
     """inverse-sqrt: examples until it starts to fall; cosine: examples until it reaches a tenth."""
-    average: float | None = None
-    """Predictions come from a moving average of the parameters that keeps this share in each turn; 0: from the latest
-    parameters. By default 0.98 in mixed and 0 otherwise."""
+    ema_decay: float | None = None
+    """Decay per chunk of the EMA of the parameters, which makes the predictions; 0: the latest parameters make them.
+    By default 0.98 in mixed and 0 otherwise."""
     freeze_at: int | None = None
-    """Position from which on nothing is learnt by gradient any more; the context goes on."""
-    behind: bool = False
-    """Gradient steps run behind the predictions, which then come from parameters one chunk older and never wait."""
+    """Position from which on no gradient steps are taken; the context still grows."""
+    async_steps: bool = False
+    """Run gradient steps in a thread: predictions never wait for them and use parameters that are one chunk older."""
     graphs: bool = False
     """On CUDA: a whole gradient step (forward, backward, optimiser) is captured once and replayed as one graph."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -88,15 +97,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_kinds("the learner", {field.name: getattr(self, field.name) for field in fields(self)}, _hints())
-        for name, low in (
-            ("width", 1), ("depth", 1), ("window", 0), ("chunk", 1), ("streams", 1), ("warmup", 0),
-            ("decay_examples", 1), ("label_scale", 0), ("rate", 0), ("extractor_rate", 0), ("weight_decay", 0),
-            ("seed", 0), ("freeze_at", 0), ("heads", 1), ("hidden", 1), ("neighbours", 0), ("recent", 0), ("joint_rate", 0),
-        ):  # fmt: skip
+        for name, low in LOWEST.items():
             value = getattr(self, name)
             if value is not None and not value >= low:
                 raise BadSetting(f"{name} ({say_number(value)}) must be at least {low}")
-        for name in ("beta1", "beta2", "average"):
+        for name in ("beta1", "beta2", "ema_decay"):
             if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
                 raise BadSetting(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
         for field in fields(self):
@@ -105,35 +110,37 @@ class Settings:
             is_number = isinstance(value, numbers.Real)
             if is_number and not abs(value) <= most:  # a NaN is not
                 raise BadSetting(f"{field.name} ({say_number(value)}) must be at most {most:,}")
-        if self.width % self.query_heads:
-            raise BadSetting(f"width ({self.width}) must be divisible by heads ({self.query_heads})")
+        if self.width % self.effective_num_query_heads:
+            heads = self.effective_num_query_heads
+            raise BadSetting(f"width ({self.width}) must be divisible by num_query_heads ({heads})")
         if self.positions == "rotary" and self.key_width % 2:
-            raise BadSetting(f"width / heads ({self.key_width}) must be even for rotary positions")
+            raise BadSetting(f"width / num_query_heads ({self.key_width}) must be even for rotary positions")
         if self.method == "copy" and not self.window_examples:
             raise BadSetting(f"window ({self.window}) must hold at least 1 example where all there is is copied")
 
     @property
-    def query_heads(self) -> int:
-        return self.heads or (8 if self.width >= 1024 else 4)
+    def effective_num_query_heads(self) -> int:
+        return self.num_query_heads or (8 if self.width >= 1024 else 4)
 
     @property
-    def hidden_width(self) -> int:
-        return self.hidden or (2 if self.method == "mixed" else 4) * self.width
+    def effective_mlp_width(self) -> int:
+        return self.mlp_width or (2 if self.method == "mixed" else 4) * self.width
 
     @property
-    def averaging(self) -> float:
-        """How much of the average of the parameters is kept in each turn; 0: there is none."""
-        return (0.98 if self.method == "mixed" else 0.0) if self.average is None else self.average
+    def effective_ema_decay(self) -> float:
+        """Decay per chunk of the EMA of the parameters; 0: there is no EMA."""
+        return (0.98 if self.method == "mixed" else 0.0) if self.ema_decay is None else self.ema_decay
 
     @property
     def key_width(self) -> int:
-        return self.width // self.query_heads
+        return self.width // self.effective_num_query_heads
 
     @property
     def step_size(self) -> float:
-        """What AdamW steps with: the rate over the width."""
-        joint = self.updates == "joint" and self.joint_rate is not None
-        return (self.joint_rate if joint and self.joint_rate is not None else self.rate) / self.width
+        """The learning rate that AdamW gets: learning_rate / width."""
+        if self.updates == "joint" and self.joint_learning_rate is not None:
+            return self.joint_learning_rate / self.width
+        return self.learning_rate / self.width
 
     @property
     def window_examples(self) -> int:
@@ -143,20 +150,20 @@ class Settings:
     def least_bytes(self, classes: int, features: int = 1) -> float:
         """What a learner with these settings holds in memory at least: parameters and cache, roughly."""
         width, keys = float(self.width), float(self.key_width)
-        block = 2 * width * (width + keys + self.hidden_width) + 5000  # the blocks are objects, too
+        block = 2 * width * (width + keys + self.effective_mlp_width) + 5000  # the blocks are objects, too
         parameters = self.depth * block + width * (classes + features)
-        cache = 2.0 * self.depth * self.streams * keys * (self.window + self.chunk)
+        cache = 2.0 * self.depth * self.num_streams * keys * (self.window + self.chunk_size)
         return 4 * (
-            4 * parameters + cache + (self.neighbours or 0) + 1000.0 * self.streams
+            4 * parameters + cache + (self.num_neighbors or 0) + 1000.0 * self.num_streams
         )  # weights, gradients, moments
 
     def changed(self, **changes: Any) -> Settings:
-        """The same settings but for some; an unknown name gets the nearest ones suggested."""
+        """The same settings but for some; for an unknown name the nearest one is suggested."""
         names = [field.name for field in fields(self)]
+        changes = current_names(changes, SETTINGS)
         for name in changes:
             if name not in names:
-                near = get_close_matches(name, names, 1)
-                raise BadSetting(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+                raise BadSetting(f"unknown setting {name!r}{nearest(name, names)}")
         return replace(self, **changes)
 
 
@@ -176,4 +183,6 @@ def say_number(value: Any) -> str:
 
 def for_digits() -> Settings:
     """The settings of the demonstration: fewer blocks and more replay, as its tasks are short and many."""
-    return Settings(depth=2, window=256, chunk=50, streams=8, rate=0.064, recent=0, neighbours=0)
+    return Settings(
+        depth=2, window=256, chunk_size=50, num_streams=8, learning_rate=0.064, recent_window=0, num_neighbors=0
+    )

@@ -82,8 +82,8 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
 
     Values are numbers, words with or without quotes, true, false, none, lists, and objects of a library.
 
-    >>> parse_call("er(hidden=[64, 32], rate=1e-2, polrs=true)")
-    ('er', {'hidden': [64, 32], 'rate': 0.01, 'polrs': True})
+    >>> parse_call("er(hidden_sizes=[64, 32], learning_rate=1e-2, polrs=true)")
+    ('er', {'hidden_sizes': [64, 32], 'learning_rate': 0.01, 'polrs': True})
     >>> parse_call("river:forest.ARFClassifier(drift_detector=drift.ADWIN(delta=0.01))")
     ('river:forest.ARFClassifier', {'drift_detector': {'class': 'drift.ADWIN', 'delta': 0.01}})
     """

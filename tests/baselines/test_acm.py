@@ -13,7 +13,7 @@ pytest.importorskip("faiss")
 def test_one_neighbour_on_duplicates_is_always_right():
     random = np.random.default_rng(0)
     x, y = random.normal(size=(500, 16)), random.integers(20, size=500)
-    learner = ACM(20, neighbours=1, standardise=False, block=64)
+    learner = ACM(20, num_neighbors=1, standardize=False, block=64)
     learner.observe(x, y)
     again = random.permutation(500)
     assert learner.observe(x[again], y[again]).correct.all()
@@ -26,7 +26,7 @@ def test_scored_from_the_first_example():
 
 
 def test_votes_and_ties():
-    learner = ACM(3, neighbours=2, standardise=False)
+    learner = ACM(3, num_neighbors=2, standardize=False)
     learner.learn_many([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
     assert learner.predict([1.0, 0.9]) == "a"  # one vote each: the nearer wins
     assert learner.predict([0.9, 1.0]) == "b"
@@ -42,7 +42,7 @@ def test_k_adapts_to_noisy_labels():
     y = random.integers(3, size=3000)
     x = np.eye(3)[y] + 0.1 * random.normal(size=(3000, 3))
     noisy = np.where(random.random(3000) < 0.4, random.integers(3, size=3000), y)
-    adaptive, one = ACM(3), ACM(3, neighbours=1)
+    adaptive, one = ACM(3), ACM(3, num_neighbors=1)
     assert adaptive.observe(x, noisy).correct.mean() > one.observe(x, noisy).correct.mean() + 0.05
     best = np.unravel_index(adaptive.loss.argmin(), adaptive.loss.shape)
     assert adaptive.ks[best[0]] >= 8
@@ -60,21 +60,21 @@ def test_states_its_memory():
 def test_bad_settings():
     with pytest.raises(BadSetting, match=r"links \(0\)"):
         ACM(2, links=0)
-    with pytest.raises(BadSetting, match="standardise"):
-        ACM(2, missing=True, standardise=False)
+    with pytest.raises(BadSetting, match="standardize"):
+        ACM(2, missing=True, standardize=False)
 
 
 def test_features_are_standardised_by_the_past():
     random = np.random.default_rng(0)
     y = random.integers(2, size=600)
     x = np.stack([y + 0.1 * random.normal(size=600), 1e6 * random.normal(size=600)], 1)
-    standardised, raw = (ACM(2, standardise=standardise).observe(x, y) for standardise in (True, False))
+    standardised, raw = (ACM(2, standardize=standardize).observe(x, y) for standardize in (True, False))
     assert standardised.correct[200:].mean() > 0.9
     assert raw.correct[200:].mean() < 0.7
 
 
 def test_what_a_choice_lost_long_ago_fades():
-    learner = ACM(2, neighbours=1, standardise=False)
+    learner = ACM(2, num_neighbors=1, standardize=False)
     votes = np.array([0])
     right = -np.log((1 + SMOOTHINGS / 2) / (1 + SMOOTHINGS))
     wrong = -np.log((SMOOTHINGS / 2) / (1 + SMOOTHINGS))

@@ -20,17 +20,17 @@ from prequential.testing.learners import CHECKS
 LEARNERS = {
     "last-label": lambda classes: LastLabel(classes),
     "majority": lambda classes: Majority(classes, window=20),
-    "er": lambda classes: ExperienceReplay(classes, batch=10, buffer=50, rate=0.1),
+    "er": lambda classes: ExperienceReplay(classes, batch=10, buffer=50, learning_rate=0.1),
     "er-searching": lambda classes: ExperienceReplay(
-        classes, hidden=(8,), batch=10, buffer=50, rate=0.1, polrs=True, adrep=True, period=2
+        classes, hidden_sizes=(8,), batch=10, buffer=50, learning_rate=0.1, polrs=True, adrep=True, period=2
     ),
     "acm": lambda classes: ACM(classes, block=16),
-    "replay-streams": lambda classes: ReplayStreams(classes, hidden=(8,), chunk=10, streams=3),
+    "replay-streams": lambda classes: ReplayStreams(classes, hidden_sizes=(8,), chunk_size=10, num_streams=3),
     "kalman": lambda classes: Kalman(classes, block=16),
     "kalman-sequential": lambda classes: Kalman(classes, block=1, gamma=0.95),
-    "kalman-network": lambda classes: KalmanNetwork(classes, hidden=(8,), chunk=10, streams=3),
+    "kalman-network": lambda classes: KalmanNetwork(classes, hidden_sizes=(8,), chunk_size=10, num_streams=3),
     "river": lambda classes: RiverLearner(classes, model="naive_bayes.GaussianNB"),
-    "river-tree": lambda classes: RiverLearner(classes, model="tree.HoeffdingTreeClassifier", standardise=True),
+    "river-tree": lambda classes: RiverLearner(classes, model="tree.HoeffdingTreeClassifier", standardize=True),
     "sklearn": lambda classes: SklearnLearner(classes, batch=16),
 }
 NEEDS = {"acm": "faiss", "river": "river", "river-tree": "river", "sklearn": "sklearn"}

@@ -26,7 +26,7 @@ def test_the_replayed_half_is_from_the_buffer_and_never_the_new_batch(monkeypatc
 
     monkeypatch.setattr(ExperienceReplay, "_step", spy)
     x = np.arange(400, dtype=np.float32)[:, None].repeat(2, axis=1)
-    ExperienceReplay(2, batch=10, buffer=50, standardise=False, rate=0.0).observe(x, [0, 1] * 200)
+    ExperienceReplay(2, batch=10, buffer=50, standardize=False, learning_rate=0.0).observe(x, [0, 1] * 200)
     assert len(steps) == 40
     assert len(steps[0]) == 1  # nothing to replay yet
     for t, (new, replayed) in enumerate(steps[1:], start=1):
@@ -38,7 +38,7 @@ def test_the_replayed_half_is_from_the_buffer_and_never_the_new_batch(monkeypatc
 
 def test_a_step_is_on_half_and_half_with_momentum_and_decay():
     x, y = data(30)
-    learner = ExperienceReplay(3, batch=10, buffer=50, rate=0.1, standardise=False)
+    learner = ExperienceReplay(3, batch=10, buffer=50, learning_rate=0.1, standardize=False)
     learner.observe(x[:20], y[:20])
     learner.labels.assign([0, 1, 2])
     network, velocity = learner.copies[0], [v.clone() for v in learner.velocity[0]]
@@ -55,7 +55,7 @@ def test_a_step_is_on_half_and_half_with_momentum_and_decay():
 
 def test_parameters_are_frozen_inside_a_batch():
     x, y = data(25)
-    learner = ExperienceReplay(3, batch=10, buffer=50, rate=0.1, standardise=False)
+    learner = ExperienceReplay(3, batch=10, buffer=50, learning_rate=0.1, standardize=False)
     learner.observe(x[:20], y[:20])
     before = learner.predict_log_proba_many(x)
     learner.observe(x[20:], y[20:])
@@ -76,7 +76,7 @@ def test_polrs_keeps_the_best_rate():
 
 def test_polrs_selection_copies_weights_and_restarts():
     x, y = data(200)
-    learner = ExperienceReplay(3, batch=10, buffer=100, rate=0.05, polrs=True, period=10)
+    learner = ExperienceReplay(3, batch=10, buffer=100, learning_rate=0.05, polrs=True, period=10)
     learner.observe(x[:190], y[:190])
     a, b, c = (torch.cat([p.flatten() for p in network.parameters()]) for network in learner.copies)
     assert not torch.equal(a, b)
@@ -94,7 +94,7 @@ def test_polrs_selection_copies_weights_and_restarts():
 
 def test_polrs_predicts_with_the_best_copy_and_the_middle_one_while_there_is_no_better():
     x, y = data(20)
-    learner = ExperienceReplay(3, batch=10, rate=0.05, polrs=True, standardise=False)
+    learner = ExperienceReplay(3, batch=10, learning_rate=0.05, polrs=True, standardize=False)
     learner.observe(x, y)
     for right, best in (([0, 0, 0], 1), ([3, 3, 3], 1), ([4, 3, 3], 0), ([2, 3, 5], 2)):
         learner.right[:] = right
@@ -135,13 +135,13 @@ def test_learns_images_from_scratch():
     y = random.integers(2, size=120)
     x = random.integers(60, size=(120, 16, 16), dtype=np.uint8)
     x[y == 1, 4:12] += 150
-    learner = ExperienceReplay(2, batch=10, buffer=100, rate=0.1)
+    learner = ExperienceReplay(2, batch=10, buffer=100, learning_rate=0.1)
     assert learner.observe(x, y).correct[60:].mean() > 0.8
     assert learner.copies[0].extractor is not None
 
 
 def test_counts_its_work():
-    learner = ExperienceReplay(3, batch=2, hidden=(5,))
+    learner = ExperienceReplay(3, batch=2, hidden_sizes=(5,))
     assert learner.macs_per_example() is None
     learner.observe(np.zeros((2, 4)), [0, 1])
     assert learner.macs_per_example() == 7 * (4 * 5 + 5 * 3)
@@ -149,7 +149,7 @@ def test_counts_its_work():
 
 def test_bad_settings():
     with pytest.raises(BadSetting, match=r"rate \(-1\)"):
-        ExperienceReplay(2, rate=-1)
+        ExperienceReplay(2, learning_rate=-1)
     with pytest.raises(BadSetting, match=r"momentum \(1.0\) must be below 1"):
         ExperienceReplay(2, momentum=1.0)
     with pytest.raises(BadSetting, match=r"buffer_limit \(50\) must be at least the buffer \(100\)"):
@@ -159,16 +159,16 @@ def test_bad_settings():
     with pytest.raises(BadSetting, match="extractor"):
         ExperienceReplay(2, extractor="resnet")
     with pytest.raises(BadSetting, match=r"hidden \(\[0\]\)"):
-        ExperienceReplay(2, hidden=[0])
+        ExperienceReplay(2, hidden_sizes=[0])
 
 
 def test_whole_numbers_first_and_others_later_are_all_replayed_as_they_were(tmp_path):
     x, y = data(200)
     x = x.astype(np.float64)
     x[:20] = np.round(4 * x[:20])
-    whole = ExperienceReplay(3, batch=10, buffer=500, rate=0.1)
+    whole = ExperienceReplay(3, batch=10, buffer=500, learning_rate=0.1)
     wanted = whole.observe(x, y).log_loss
-    mixed = ExperienceReplay(3, batch=10, buffer=500, rate=0.1)
+    mixed = ExperienceReplay(3, batch=10, buffer=500, learning_rate=0.1)
     losses = [mixed.observe(x[:20].astype(np.int64), y[:20]).log_loss]
     mixed.save(tmp_path / "er")
     for learner in (mixed, ExperienceReplay.load(tmp_path / "er")):
@@ -189,7 +189,7 @@ def test_a_first_example_that_is_refused_changes_nothing(kind):
 
 def test_a_state_is_a_snapshot():
     x, y = data(40)
-    learner = ExperienceReplay(3, batch=10, rate=0.1)
+    learner = ExperienceReplay(3, batch=10, learning_rate=0.1)
     learner.observe(x[:20], y[:20])
     state, before = learner.state_dict(), learner.predict_log_proba_many(x)
     learner.observe(x[20:], y[20:])

@@ -81,7 +81,7 @@ def test_counts_its_work():
         ({"noise": 0.0}, r"noise \(0.0\) must be above 0"),
         ({"drift_rate": -1.0}, r"drift_rate \(-1.0\)"),
         ({"precision": "float16"}, "precision"),
-        ({"missing": True, "standardise": False}, "standardise"),
+        ({"missing": True, "standardize": False}, "standardize"),
     ],
 )
 def test_bad_settings(changes, words):
@@ -114,7 +114,7 @@ def test_what_the_filter_refuses_changes_nothing(size, monkeypatch):
 
 
 def test_a_first_example_that_is_refused_changes_nothing():
-    learner = Kalman(2, standardise=False)
+    learner = Kalman(2, standardize=False)
     before = learner.state_dict()
     with pytest.raises(BadInput, match=r"example 0: feature .* is 1e\+200, expected at most"):
         learner.learn([1e200, 1.0], "a")

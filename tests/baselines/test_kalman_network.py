@@ -19,14 +19,16 @@ def xor(n, seed=0):
 def test_learns_what_a_linear_filter_cannot():
     x, y = xor(1500)
     linear = Kalman(2, block=20).observe(x, y).correct[500:].mean()
-    learned = KalmanNetwork(2, hidden=(32,), chunk=20, streams=4).observe(x, y).correct[500:].mean()
+    learned = KalmanNetwork(2, hidden_sizes=(32,), chunk_size=20, num_streams=4).observe(x, y).correct[500:].mean()
     assert linear < 0.7
     assert learned > 0.95
 
 
 def test_a_network_that_stands_still_leaves_the_filter_on_its_features():
     x, y = xor(100)
-    learner = KalmanNetwork(2, hidden=(8,), chunk=10, streams=2, rate=0.0, weight_decay=0.0, standardise=False)
+    learner = KalmanNetwork(
+        2, hidden_sizes=(8,), chunk_size=10, num_streams=2, learning_rate=0.0, weight_decay=0.0, standardize=False
+    )
     learner.observe(x, y)
     with torch.no_grad():
         h = F.layer_norm(learner.network.features(torch.from_numpy(x)), (8,))
@@ -41,7 +43,9 @@ def test_a_network_that_stands_still_leaves_the_filter_on_its_features():
 
 def test_the_network_steps_down_the_loss_of_the_filters_prediction():
     x, y = xor(60)
-    learner = KalmanNetwork(2, hidden=(8,), chunk=20, streams=1, rate=1e-4, weight_decay=0.0, standardise=False)
+    learner = KalmanNetwork(
+        2, hidden_sizes=(8,), chunk_size=20, num_streams=1, learning_rate=1e-4, weight_decay=0.0, standardize=False
+    )
     learner.observe(x[:40], y[:40])
     weights = learner.filter.mean.clone()
     inputs, class_ids = torch.from_numpy(x[40:]), torch.tensor([learner.labels.class_id(label) for label in y[40:]])
@@ -56,7 +60,7 @@ def test_the_network_steps_down_the_loss_of_the_filters_prediction():
 
 
 def test_needs_something_to_learn():
-    learner = KalmanNetwork(2, hidden=())
+    learner = KalmanNetwork(2, hidden_sizes=())
     with pytest.raises(BadSetting, match="hidden"):
         learner.observe(*xor(5))
     with pytest.raises(BadSetting, match=r"samples \(1\)"):
@@ -68,7 +72,7 @@ def test_images_from_scratch():
     y = random.integers(2, size=200)
     x = random.integers(60, size=(200, 16, 16), dtype=np.uint8)
     x[y == 1, 4:12] += 150
-    learner = KalmanNetwork(2, hidden=(), chunk=10, streams=1)
+    learner = KalmanNetwork(2, hidden_sizes=(), chunk_size=10, num_streams=1)
     assert learner.observe(x, y).correct[150:].mean() > 0.8
     assert learner.macs_per_example() > 4 * learner.network.macs()
 
@@ -77,7 +81,14 @@ def test_steps_are_on_what_predicted_the_chunk_and_then_on_the_past(monkeypatch)
     """The new chunk with alpha gamma M from before it, the replayed ones with those from after it."""
     x, y = xor(80)
     learner = KalmanNetwork(
-        2, hidden=(8,), chunk=20, streams=3, gamma=0.9, drift_rate=0.05, rate=1e-3, standardise=False
+        2,
+        hidden_sizes=(8,),
+        chunk_size=20,
+        num_streams=3,
+        gamma=0.9,
+        drift_rate=0.05,
+        learning_rate=1e-3,
+        standardize=False,
     )
     learner.observe(x[:60], y[:60])
     seen = []
@@ -109,14 +120,15 @@ def test_steps_are_on_what_predicted_the_chunk_and_then_on_the_past(monkeypatch)
 def test_replay_helps_on_a_short_stream():
     x, y = xor(400)
     alone, four = (
-        KalmanNetwork(2, hidden=(32,), chunk=20, streams=streams).observe(x, y).log_loss.mean() for streams in (1, 4)
+        KalmanNetwork(2, hidden_sizes=(32,), chunk_size=20, num_streams=streams).observe(x, y).log_loss.mean()
+        for streams in (1, 4)
     )
     assert four < alone - 0.03
 
 
 def test_a_chunk_that_the_filter_refuses_changes_nothing():
     x, y = xor(60)
-    learner = KalmanNetwork(3, hidden=(8,), chunk=20, streams=2)
+    learner = KalmanNetwork(3, hidden_sizes=(8,), chunk_size=20, num_streams=2)
     learner.observe(x[:30], y[:30])
     learner.filter.covariance -= 10 * torch.eye(9)
     before = learner.state_dict()

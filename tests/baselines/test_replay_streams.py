@@ -35,7 +35,7 @@ def recorded(monkeypatch):
 def test_steps_and_what_they_read(monkeypatch):
     seen = recorded(monkeypatch)
     x = np.arange(205, dtype=np.float32)[:, None].repeat(2, axis=1)
-    learner = ReplayStreams(2, chunk=10, streams=3, standardise=False)
+    learner = ReplayStreams(2, chunk_size=10, num_streams=3, standardize=False)
     learner.observe(x, [0, 1] * 102 + [0])
     learner.flush()
     assert learner.steps == 3 * 21  # E steps for each of the chunks, the short one included
@@ -49,7 +49,7 @@ def test_steps_and_what_they_read(monkeypatch):
 
 
 def test_no_replay_is_one_step_a_chunk():
-    learner = ReplayStreams(3, chunk=10, streams=1)
+    learner = ReplayStreams(3, chunk_size=10, num_streams=1)
     learner.observe(*data(100))
     assert learner.steps == 10
     assert learner.memory.length == 0  # nothing to read again, so nothing is kept
@@ -57,7 +57,9 @@ def test_no_replay_is_one_step_a_chunk():
 
 def test_the_average_and_the_calibration_are_as_written():
     x, y = data(30)
-    learner = ReplayStreams(3, chunk=10, streams=1, hidden=(), average=0.4, rate=0.05, standardise=False)
+    learner = ReplayStreams(
+        3, chunk_size=10, num_streams=1, hidden_sizes=(), ema_rate=0.4, learning_rate=0.05, standardize=False
+    )
     learner.observe(x[:20], y[:20])
     assert float(F.softplus(torch.tensor(math.log(math.e - 1)))) == pytest.approx(1)
     inputs, labels = torch.from_numpy(x[20:]), torch.tensor([learner.labels.class_id(label) for label in y[20:]])
@@ -74,14 +76,14 @@ def test_the_average_and_the_calibration_are_as_written():
 
 
 def test_without_calibration_beta_stays():
-    learner = ReplayStreams(3, chunk=10, calibration_rate=0)
+    learner = ReplayStreams(3, chunk_size=10, calibration_rate=0)
     learner.observe(*data(100))
     assert float(F.softplus(learner.beta.detach())) == pytest.approx(1)
 
 
 def test_replay_from_a_stream_equals_replay_from_the_journal():
     x, y = data(200)
-    kept, following = ReplayStreams(3, chunk=10), ReplayStreams(3, chunk=10)
+    kept, following = ReplayStreams(3, chunk_size=10), ReplayStreams(3, chunk_size=10)
     following.replay_from(ArrayStream(x, y))
     for start in range(0, 200, 40):
         a = kept.observe(x[start : start + 40], y[start : start + 40])
@@ -92,7 +94,7 @@ def test_replay_from_a_stream_equals_replay_from_the_journal():
 
 def test_replay_helps_on_a_short_stream():
     x, y = data(600)
-    alone, eight = (ReplayStreams(3, chunk=20, streams=streams).observe(x, y) for streams in (1, 8))
+    alone, eight = (ReplayStreams(3, chunk_size=20, num_streams=streams).observe(x, y) for streams in (1, 8))
     assert eight.log_loss.mean() < alone.log_loss.mean() - 0.05
 
 
@@ -101,21 +103,23 @@ def test_learns_images_from_scratch():
     y = random.integers(2, size=240)  # after half of them, rounding still decides between 70 and 100 %
     x = random.integers(60, size=(240, 16, 16), dtype=np.uint8)
     x[y == 1, 4:12] += 150
-    learner = ReplayStreams(2, chunk=10, streams=2, hidden=(), rate=3e-3, average=0.3)
+    learner = ReplayStreams(2, chunk_size=10, num_streams=2, hidden_sizes=(), learning_rate=3e-3, ema_rate=0.3)
     assert learner.observe(x, y).correct[180:].mean() > 0.8
 
 
 def test_bad_settings():
     with pytest.raises(BadSetting, match=r"streams \(0\)"):
-        ReplayStreams(2, streams=0)
+        ReplayStreams(2, num_streams=0)
     with pytest.raises(BadSetting, match=r"average \(0\)"):
-        ReplayStreams(2, average=0)
+        ReplayStreams(2, ema_rate=0)
 
 
 def test_the_average_moves_at_every_step_and_calibration_on_new_chunks_only(monkeypatch):
     """Steps 3 and 4: theta and phi move on the new chunk and on each replayed one; step 2 is on the new one alone."""
     x, y = data(60)
-    learner = ReplayStreams(3, chunk=10, streams=3, hidden=(), average=0.4, rate=0.05, standardise=False)
+    learner = ReplayStreams(
+        3, chunk_size=10, num_streams=3, hidden_sizes=(), ema_rate=0.4, learning_rate=0.05, standardize=False
+    )
     learner.observe(x[:40], y[:40])
     moves, slopes, phis = [], [], []
     step, calibrate = learner._step, learner.calibrator.step

@@ -116,7 +116,7 @@ def test_missing_features_are_left_out():
 
 def test_a_model_without_probabilities():
     x, y = data(300)
-    charges = RiverLearner(2, model="linear_model.PAClassifier", standardise=True).observe(x, y > 1)
+    charges = RiverLearner(2, model="linear_model.PAClassifier", standardize=True).observe(x, y > 1)
     assert charges.correct.mean() > 0.7
 
 

@@ -28,7 +28,7 @@ def test_equals_scikit_learn_by_hand(batch):
         rows, labels = x[start : start + batch], [class_ids[label] for label in y[start : start + batch].tolist()]
         right += [False] * len(rows) if start == 0 else (model.predict(rows) == labels).tolist()
         model.partial_fit(rows, labels, classes=[0, 1, 2])
-    learner = SklearnLearner(3, batch=batch, standardise=False, seed=3)
+    learner = SklearnLearner(3, batch=batch, standardize=False, seed=3)
     assert learner.observe(x, y).correct[batch:].tolist() == right[batch:]
 
 
@@ -63,8 +63,8 @@ def test_bad_models():
         SklearnLearner(2, model="linear_model.SGDRegressor")
     with pytest.raises(BadSetting, match="is not in sklearn"):
         SklearnLearner(2, model="linear_model.Nothing")
-    with pytest.raises(BadSetting, match="standardise"):
-        SklearnLearner(2, missing=True, standardise=False)
+    with pytest.raises(BadSetting, match="standardize"):
+        SklearnLearner(2, missing=True, standardize=False)
 
 
 def test_without_scikit_learn(monkeypatch):

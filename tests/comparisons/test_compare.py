@@ -30,7 +30,7 @@ from prequential.runs.run import Run
 from prequential.runs.settings import RunSettings
 from prequential.settings import Settings
 
-SMALL = Settings(width=16, heads=2, depth=1, window=32, chunk=20, streams=2)
+SMALL = Settings(width=16, num_query_heads=2, depth=1, window=32, chunk_size=20, num_streams=2)
 FLAGS = ["--width", "16", "--heads", "2", "--depth", "1", "--window", "32", "--chunk", "20", "--streams", "2"]
 PICTURES = [f"{name}.{suffix}" for name in ("accuracy", "loss", "bits", "cost") for suffix in ("png", "svg")]
 
@@ -212,12 +212,12 @@ class TestTable1:
         assert table1.check_order(wrong)[-1] == "Not compared, because there is no result: er."
 
     def test_the_transformers_are_the_papers(self):
-        given = Settings(recent=300)
+        given = Settings(recent_window=300)
         names = {name: make_learner(name, 3, settings=given) for name in table1.PAPER if is_transformer(name)}
         assert [name.partition("(")[0] for name in names] == ["no-image", "no-attention", "transformer"]
         assert table1.OWN in names
         for learner in names.values():
-            assert (learner.settings.method, learner.settings.recent) == ("paper", 0)
+            assert (learner.settings.method, learner.settings.recent_window) == ("paper", 0)
         assert set(table1.LEARNED) < set(table1.PAPER)
 
     @pytest.mark.parametrize(("learner", "alone"), [("no-attention(method=paper,recent=0)", True), (table1.OWN, False)])
@@ -227,7 +227,7 @@ class TestTable1:
         y = (x[:, 0] > 0).astype(int)
         found = []
         for sign in (1, -1):
-            made = make_learner(learner, 3, settings=SMALL.changed(standardise=False))
+            made = make_learner(learner, 3, settings=SMALL.changed(standardize=False))
             made.learn_many(x[:40], y[:40])  # two chunks
             made.learn_many(sign * x[40:45], y[40:45])  # and a part of the third
             found.append(made.predict_log_proba_many(x[45:]))

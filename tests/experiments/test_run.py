@@ -14,7 +14,7 @@ from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request,
 from prequential.experiments.claims import write_claims
 from prequential.plots.studies import draw_instantaneous, draw_lines
 
-SMALL = PAPER.changed(width=16, depth=1, window=32, chunk=20, streams=2)
+SMALL = PAPER.changed(width=16, depth=1, window=32, chunk_size=20, num_streams=2)
 RUN = {"tasks": 2, "task_length": 40}
 TINY = SimpleNamespace(
     __doc__="A tiny experiment.\n\nShows: that it works.",
@@ -22,7 +22,7 @@ TINY = SimpleNamespace(
     trials=lambda request: [
         trial
         for streams in (1, 2)
-        for trial in over_seeds(request, SMALL.changed(streams=streams), {"streams": streams}, run=RUN)
+        for trial in over_seeds(request, SMALL.changed(num_streams=streams), {"streams": streams}, run=RUN)
     ],
     figures=lambda results: {
         "lines": CaptionedFigure(

@@ -32,8 +32,10 @@ from prequential.storage.checkpoint import same_state
 
 BLOCK = 40  # consecutive cases that meet the same learner
 CLASSES = 4
-TINY = Settings(width=8, heads=2, depth=1, window=8, chunk=4, streams=2, neighbours=8, recent=8)
-IMAGES = TINY.changed(neighbours=0)
+TINY = Settings(
+    width=8, num_query_heads=2, depth=1, window=8, chunk_size=4, num_streams=2, num_neighbors=8, recent_window=8
+)
+IMAGES = TINY.changed(num_neighbors=0)
 SMALL = {  # options that make a learner small and quick
     "er": "(hidden=[4], batch=2)", "er-polrs": "(hidden=[4], batch=2)", "er-adrep": "(hidden=[4], batch=2)",
     "er-polrs-adrep": "(hidden=[4], batch=2)", "replay-streams": "(hidden=[4])", "kalman": "(block=4, samples=2)",
@@ -44,10 +46,10 @@ OTHERS = (
     "sklearn:naive_bayes.GaussianNB", "sklearn:linear_model.SGDClassifier", "sklearn:linear_model.Perceptron",
 )  # fmt: skip
 RAW = (
-    "transformer(standardise=false)",
-    "er(hidden=[4], batch=2, standardise=false)",
-    "kalman(standardise=false)",
-    "acm(standardise=false)",
+    "transformer(standardize=false)",
+    "er(hidden=[4], batch=2, standardize=false)",
+    "kalman(standardize=false)",
+    "acm(standardize=false)",
 )
 SPECS = [*(f"{name}{SMALL.get(name, '')}" for name in LEARNERS), *OTHERS, *RAW]
 

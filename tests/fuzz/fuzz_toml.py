@@ -71,7 +71,7 @@ class Cases:
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed, self.folder = seed, folder / "toml"
         self.folder.mkdir(exist_ok=True)
-        tiny = Settings(width=8, heads=2, depth=1)
+        tiny = Settings(width=8, num_query_heads=2, depth=1)
         plan = Plan(
             learners=("last-label", "er"), streams=("digits(tasks=2)",), seeds=(0, 1), run=RunSettings(), settings=tiny
         )

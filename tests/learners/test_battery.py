@@ -17,7 +17,7 @@ VARIANTS = {
     "no-replay": {"streams": 1},
     "short-window": {"window": 5},
     "schedule": {"warmup": 50, "decay": "cosine", "decay_examples": 200, "positions": "none"},
-    "raw": {"standardise": False},
+    "raw": {"standardize": False},
     "recent": {"recent": 10, "streams": 2},
     "frozen": {"freeze_at": 64},
 }

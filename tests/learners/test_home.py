@@ -101,7 +101,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("updates", ["sequential", "joint"])
     def test_a_replayed_chunk_of_which_nothing_is_left(self, tmp_path, updates):
-        live(tmp_path, updates=updates, streams=4)
+        live(tmp_path, updates=updates, num_streams=4)
         for t in range(4):
             flip(tmp_path / "journal" / "log.bin", places(tmp_path)[t][0] + HEAD + 25)
         with pytest.warns(DamageWarning, match="examples 0-3 are damaged"):
@@ -360,7 +360,11 @@ assert all(learner.position == 2 for learner in learners)
         assert Learner.open(tmp_path / "30").position == 2
 
     def test_a_forked_process_predicts_and_does_not_learn(self, tmp_path):
-        learners = [teach(make(tmp_path / "home"), 0, 6), teach(make(), 0, 6), ReplayStreams(4, chunk=2, streams=2)]
+        learners = [
+            teach(make(tmp_path / "home"), 0, 6),
+            teach(make(), 0, 6),
+            ReplayStreams(4, chunk_size=2, num_streams=2),
+        ]
         teach(learners[2], 0, 6)
         read, write = os.pipe()
         process = os.fork()
@@ -410,7 +414,7 @@ class TestCopies:
 
     def test_pickling_is_refused_also_for_another_process(self, tmp_path):
         learner = teach(make(tmp_path / "home"), 0, 4)
-        baseline = ReplayStreams(2, chunk=2, streams=2)
+        baseline = ReplayStreams(2, chunk_size=2, num_streams=2)
         for one in (learner, baseline):
             for call in (pickle.dumps, copy.copy):
                 with pytest.raises(BadInput, match=r"cannot be pickled: save\(path\) and \w+\.load\(path\)"):
@@ -622,7 +626,7 @@ class TestSaving:
 
     @pytest.mark.parametrize("kind", [Learner, ReplayStreams])
     def test_a_save_that_is_killed_leaves_the_earlier_one(self, tmp_path, monkeypatch, kind):
-        learner = make() if kind is Learner else ReplayStreams(4, chunk=2, streams=2)
+        learner = make() if kind is Learner else ReplayStreams(4, chunk_size=2, num_streams=2)
         path = tmp_path / "saved"
         for name in ("open", "fsync", "replace", "mkdir", "pwrite", "write"):
             teach(learner, learner.position, learner.position + 3)
@@ -757,7 +761,7 @@ class TestThreads:
             assert gate.wait(60)
             return take_steps(trainer, *args, **kwargs)
 
-        learner = teach(make(behind=True), 0, 3)
+        learner = teach(make(async_steps=True), 0, 3)
         monkeypatch.setattr(Trainer, "take_steps", held)
         teach(learner, 3, 7)  # from example 4 on, steps are under way
         assert begun.wait(60)

@@ -15,7 +15,7 @@ from prequential.settings import Settings
 from prequential.specs import parse_call
 from prequential.storage.checkpoint import same_state
 
-SMALL = Settings(width=16, heads=2, depth=1, window=20, chunk=10, streams=2, seed=3)
+SMALL = Settings(width=16, num_query_heads=2, depth=1, window=20, chunk_size=10, num_streams=2, seed=3)
 KINDS = {
     "transformer": Learner,
     "two-token": Learner,

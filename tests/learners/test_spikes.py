@@ -32,7 +32,7 @@ def spikes(monkeypatch):
 LEARNERS = [
     "kalman(block=32)",
     "acm",
-    "river:linear_model.LogisticRegression(standardise=True)",
+    "river:linear_model.LogisticRegression(standardize=True)",
     "sklearn:linear_model.SGDClassifier(loss='log_loss')",
 ]
 
@@ -56,17 +56,17 @@ def test_the_transformer_sees_as_well_after_broken_values(spikes):
 
 RAW = [
     *(
-        f"transformer(standardise=False{more})"
+        f"transformer(standardize=False{more})"
         for more in ("", ", behind=True", ", updates='joint'", ", model='two-token'")
     ),
-    "er(standardise=False, batch=16)",
-    "replay-streams(standardise=False, chunk=16, hidden=[8])",
-    "kalman(standardise=False, block=16)",
-    "kalman(standardise=False, block=16, precision='float32')",
-    "kalman-network(standardise=False, chunk=16, hidden=[8])",
-    "acm(standardise=False)",
+    "er(standardize=False, batch=16)",
+    "replay-streams(standardize=False, chunk=16, hidden=[8])",
+    "kalman(standardize=False, block=16)",
+    "kalman(standardize=False, block=16, precision='float32')",
+    "kalman-network(standardize=False, chunk=16, hidden=[8])",
+    "acm(standardize=False)",
     "river:linear_model.LogisticRegression()",
-    "sklearn:linear_model.SGDClassifier(loss='log_loss', standardise=False)",
+    "sklearn:linear_model.SGDClassifier(loss='log_loss', standardize=False)",
 ]
 
 

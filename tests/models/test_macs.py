@@ -21,7 +21,7 @@ from prequential.settings import Settings
 @pytest.mark.parametrize("model", ["pi", "two-token"])
 @pytest.mark.parametrize(("method", "window"), [("paper", 0), ("paper", 8), ("mixed", 8), ("copy", 8)])
 def test_multiply_accumulates_equal_what_the_counter_counts(model, method, window):
-    network = small(model, chunk=6, window=window, method=method)
+    network = small(model, chunk_size=6, window=window, method=method)
     x, y = example(18)
     context = network.new_context()
     for start in (0, 6):  # fills it
@@ -38,7 +38,9 @@ def test_multiply_accumulates_equal_what_the_counter_counts(model, method, windo
 
 
 def test_the_paper_s_base_model_costs_what_it_should():
-    settings = Settings(method="paper", width=1024, depth=4, heads=8, window=512, chunk=256, streams=8)
+    settings = Settings(
+        method="paper", width=1024, depth=4, num_query_heads=8, window=512, chunk_size=256, num_streams=8
+    )
     with torch.device("meta"):
         model = PiTransformer(settings, features=2048, classes=713)
     total = 3 * 8 * 37_093_769 * model.macs_per_example()
@@ -48,7 +50,7 @@ def test_the_paper_s_base_model_costs_what_it_should():
 def test_copying_costs_little():
     with torch.device("meta"):
         paper, mixed = (
-            PiTransformer(Settings(method=method, hidden=512), features=54, classes=7).macs_per_example()
+            PiTransformer(Settings(method=method, mlp_width=512), features=54, classes=7).macs_per_example()
             for method in ("paper", "mixed")
         )
     assert mixed - paper == 512 * (128 + 7) + 512 * (32 + 7) + 32 * 128

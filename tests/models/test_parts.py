@@ -15,7 +15,7 @@ from prequential.settings import Settings
 def outputs(kind, window, in_parts):
     """What a network gives for chunks of several lengths, then for two streams with unequal pasts, and its gradient."""
     settings = Settings(
-        model="pi" if kind is PiTransformer else "two-token", width=16, depth=2, window=window, chunk=150
+        model="pi" if kind is PiTransformer else "two-token", width=16, depth=2, window=window, chunk_size=150
     )
     torch.manual_seed(0)
     network = kind(settings, features=4, classes=3)
@@ -45,7 +45,7 @@ def test_parts_give_what_the_whole_gives(kind, window):
 
 
 def test_parts_see_fewer_keys():
-    network = PiTransformer(Settings(width=16, depth=1, window=200, chunk=256), features=4, classes=3)
+    network = PiTransformer(Settings(width=16, depth=1, window=200, chunk_size=256), features=4, classes=3)
     context = network.new_context()
     for _ in range(2):
         context.finish_chunk(network(torch.randn(1, 256, 4), torch.randint(0, 3, (1, 256)), context.past())[1])

@@ -19,7 +19,7 @@ T = 24
 
 def dependence(model: str, *, chunk: int, window: int, depth: int, head: str = "softmax") -> torch.Tensor:
     """Whether the prediction of t (row) changes with the label of j (column)."""
-    network = small(model, chunk=chunk, window=window, depth=depth)
+    network = small(model, chunk_size=chunk, window=window, depth=depth)
     x, y = example(T)
     before = run(network, x, y, chunk, head)
     table = torch.zeros(T, T, dtype=torch.bool)
@@ -34,7 +34,7 @@ def dependence(model: str, *, chunk: int, window: int, depth: int, head: str = "
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("chunk", "window"), [(6, 8), (8, 4), (1, 6), (24, 6), (5, 100)])
 def test_labels_reach_exactly_the_predictions_after_them_within_the_window(model, depth, chunk, window):
-    table = dependence(model, chunk=chunk, window=window, depth=depth)
+    table = dependence(model, chunk_size=chunk, window=window, depth=depth)
     t, j = torch.arange(T)[:, None], torch.arange(T)[None]
     # each block looks back one window; in the 2-token model the label of t - d is 2 d - 1 tokens before x_t
     distance = t - j if model == "pi" else 2 * (t - j) - 1
@@ -45,7 +45,7 @@ def test_labels_reach_exactly_the_predictions_after_them_within_the_window(model
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("chunk", "window"), [(6, 8), (8, 4), (1, 6), (24, 6), (5, 100)])
 def test_labels_are_copied_from_exactly_the_examples_of_the_window(model, chunk, window):
-    table = dependence(model, chunk=chunk, window=window, depth=2, head="copy")
+    table = dependence(model, chunk_size=chunk, window=window, depth=2, head="copy")
     t, j = torch.arange(T)[:, None], torch.arange(T)[None]
     examples = window if model == "pi" else window // 2
     assert torch.equal(table, (j < t) & (t - j <= examples))
@@ -54,7 +54,7 @@ def test_labels_are_copied_from_exactly_the_examples_of_the_window(model, chunk,
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("head", ["softmax", "copy"])
 def test_later_inputs_do_not_reach_a_prediction(model, head):
-    network = small(model, chunk=6, window=8)
+    network = small(model, chunk_size=6, window=8)
     x, y = example(T)
     before = run(network, x, y, 6, head)
     for j in range(T):
@@ -71,14 +71,14 @@ def test_later_inputs_do_not_reach_a_prediction(model, head):
 @pytest.mark.parametrize(("positions", "head"), [("rotary", "softmax"), ("none", "softmax"), ("none", "copy")])
 def test_chunks_with_a_cache_equal_one_long_pass(model, window, size, positions, head):
     x, y = example(T)
-    whole = run(small(model, chunk=T, window=window, positions=positions), x, y, T, head)
-    pieces = run(small(model, chunk=size, window=window, positions=positions), x, y, size, head)
+    whole = run(small(model, chunk_size=T, window=window, positions=positions), x, y, T, head)
+    pieces = run(small(model, chunk_size=size, window=window, positions=positions), x, y, size, head)
     torch.testing.assert_close(pieces, whole, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_without_a_window_only_the_input_counts(model):
-    network = small(model, chunk=6, window=0)
+    network = small(model, chunk_size=6, window=0)
     x, y = example(T)
     before = run(network, x, y, 6)
     assert torch.equal(run(network, x, (y + 1) % CLASSES, 6), before)
@@ -90,7 +90,7 @@ def test_without_a_window_only_the_input_counts(model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_without_input_only_the_labels_count(model):
-    network = small(model, chunk=6, window=8, use_input=False)
+    network = small(model, chunk_size=6, window=8, use_input=False)
     x, y = example(T)
     before = run(network, x, y, 6)
     assert torch.equal(run(network, x + 1, y, 6), before)
@@ -102,7 +102,7 @@ def test_positions_tell_the_order_of_the_past_apart(model):
     x, y = example(8)
     swapped = [1, 0, 2, 3, 4, 5, 6, 7]
     for positions, differs in (("rotary", True), ("none", False)):
-        network = small(model, chunk=8, window=16, depth=1, positions=positions)
+        network = small(model, chunk_size=8, window=16, depth=1, positions=positions)
         last = run(network, x, y, 8)[-1]
         other = run(network, x[:, swapped], y[:, swapped], 8)[-1]
         # without positions one block sees a set (of tokens that are told apart by what they hold alone)
@@ -111,7 +111,7 @@ def test_positions_tell_the_order_of_the_past_apart(model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_permuting_labels_with_their_tables_permutes_the_predictions(model):
-    network = small(model, chunk=6, window=8)
+    network = small(model, chunk_size=6, window=8)
     x, y = example(T)
     before, copied = run(network, x, y, 6), run(network, x, y, 6, "copy")
     order = torch.tensor([2, 0, 4, 1, 3])  # label k becomes order[k]
@@ -132,7 +132,7 @@ def test_permuting_labels_with_their_tables_permutes_the_predictions(model):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("head", ["softmax", "copy"])
 def test_predicting_many_equals_predicting_each_as_the_next(model, head):
-    network = small(model, chunk=6, window=8)
+    network = small(model, chunk_size=6, window=8)
     x, y = example(T)
     whole = run(network, x, y, 6, head)
     context = network.new_context()
@@ -148,7 +148,7 @@ def test_predicting_many_equals_predicting_each_as_the_next(model, head):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("head", ["softmax", "copy"])
 def test_a_batch_of_streams_with_pasts_of_unequal_length_equals_each_alone(model, head):
-    network = small(model, chunk=6, window=8)
+    network = small(model, chunk_size=6, window=8)
     x, y = example(T)
     whole = run(network, x, y, 6, head)
     contexts = [network.new_context(), network.new_context()]

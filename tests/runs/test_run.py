@@ -21,7 +21,7 @@ from prequential.runs.run import Run, new_directory
 from prequential.runs.settings import RunSettings
 from prequential.settings import Settings
 
-SMALL = Settings(width=16, heads=2, depth=1, window=32, chunk=20, streams=2)
+SMALL = Settings(width=16, num_query_heads=2, depth=1, window=32, chunk_size=20, num_streams=2)
 TINY = RunSettings(tasks=4, task_length=50, threads=1, checkpoint_seconds=0.0)
 FLAGS = [
     "--width",
@@ -174,7 +174,7 @@ class TestResume:
 
     def test_the_checkpoint_of_another_learner_is_passed_over(self, tmp_path):
         new(tmp_path / "run").go()
-        other = Run(tmp_path / "other", TINY, SMALL.changed(rate=0.5))
+        other = Run(tmp_path / "other", TINY, SMALL.changed(learning_rate=0.5))
         other.begin()
         other.go()
         newest = sorted((tmp_path / "other" / "checkpoints").iterdir())[-1]
@@ -267,7 +267,7 @@ class TestCommandLine:
         main(["run", "--config", str(file), "--width", "16", "--out", str(tmp_path / "run")])
         run = Run(tmp_path / "run")
         assert (run.settings.tasks, run.settings.task_length) == (2, 30)
-        assert (run.learner_settings.width, run.learner_settings.heads, run.learner_settings.seed) == (16, 2, 7)
+        assert (run.learner_settings.width, run.learner_settings.num_query_heads, run.learner_settings.seed) == (16, 2, 7)
 
     @pytest.mark.parametrize(
         ("arguments", "words"),

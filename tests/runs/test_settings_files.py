@@ -161,7 +161,7 @@ def test_numbers_with_thousands_of_digits(value):
 
 def test_what_is_written_is_read(tmp_path):
     run = RunSettings(images=Path("a/b"), features=["x", "y"], threads=1, checkpoint_seconds=3)
-    learner = Settings(width=64, rate=1, average=0)
+    learner = Settings(width=64, learning_rate=1, ema_decay=0)
     (tmp_path / "settings.toml").write_text("\ufeff" + write_settings(run, learner))
     assert made(tmp_path / "settings.toml") == (run, learner)
     (tmp_path / "flat.toml").write_text('learner = "majority"\nweight-decay = 0.5\n')

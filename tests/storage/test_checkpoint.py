@@ -138,7 +138,7 @@ CRAFTED = {
     "both capacities": lambda s: (s["state"]["labels"].update(capacity=10**9), s["config"].update(classes=10**9)),
     "width": lambda s: s["config"].update(width=10**6),
     "window": lambda s: s["config"].update(window=10**8),
-    "streams": lambda s: s["config"].update(streams=10**8),
+    "streams": lambda s: s["config"].update(num_streams=10**8),
     "depth": lambda s: s["config"].update(depth=10**6),
     "position": lambda s: s["state"].update(position=-5),
     "position of text": lambda s: s["state"].update(position="5"),
@@ -269,7 +269,7 @@ class TestLoading:
 
     @pytest.mark.parametrize("what", CRAFTED)
     def test_a_crafted_learner_is_one_sentence_and_no_memory(self, tmp_path, what):
-        learner = Learner(classes=3, width=8, heads=2, depth=1, window=8, chunk=5, streams=2)
+        learner = Learner(classes=3, width=8, num_query_heads=2, depth=1, window=8, chunk_size=5, num_streams=2)
         rng = np.random.default_rng(0)
         learner.learn_many(rng.normal(size=(12, 3)), ["a", "b", "c"] * 4)
         learner.save(tmp_path / "good")

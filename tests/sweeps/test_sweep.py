@@ -413,7 +413,7 @@ class TestFile:
         plan = read_sweep(written(tmp_path, GRID + 'heads = ["none", 2]\nimages = ["pictures"]\n'))
         run, learner = plan.settings_of({"rate": 0.1, "heads": None, "images": "pictures"}, 7)
         assert run == RunSettings(tasks=2, task_length=20, threads=1, images=Path("pictures"))
-        assert learner == for_digits().changed(width=16, depth=1, window=16, chunk=10, rate=0.1, seed=7)
+        assert learner == for_digits().changed(width=16, depth=1, window=16, chunk_size=10, learning_rate=0.1, seed=7)
         assert plan.vary["heads"].values == (None, 2)
 
 

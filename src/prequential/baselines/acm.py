@@ -13,12 +13,14 @@ from prequential.learners.base import OnlineLearner, check_missing, check_seed, 
 from prequential.learners.chunked import chunk_slices
 from prequential.learners.normalizer import Normaliser, bounded
 from prequential.learners.outliers import Hint
+from prequential.renames import OPTIONS, takes_old_names
 from prequential.storage.checkpoint import allow
 
 SMOOTHINGS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])  # pseudo-counts, spread over all classes
 FORGET = 0.999  # how the loss of each choice of k and smoothing fades
 
 
+@takes_old_names(OPTIONS)
 class ACM(OnlineLearner):
     """k nearest neighbors among all past examples.
 
@@ -39,7 +41,7 @@ class ACM(OnlineLearner):
     ----------
     classes
         How many labels there can be, or the labels themselves.
-    neighbours
+    num_neighbors
         The number k; None chooses it from 1 to `most` as the stream goes.
     most
         The largest k tried.
@@ -51,10 +53,10 @@ class ACM(OnlineLearner):
         How many graphs share the examples. They are searched side by side, with at most as many threads as PyTorch uses.
     half
         Whether to keep features as float16.
-    standardise
+    standardize
         Whether features are standardised by the past before they are compared and kept.
     missing
-        Whether features may be NaN; needs `standardise`, which puts the mean there.
+        Whether features may be NaN; needs `standardize`, which puts the mean there.
     seed
         Seed of the index.
 
@@ -73,7 +75,7 @@ class ACM(OnlineLearner):
         self,
         classes: int | Sequence[Hashable],
         *,
-        neighbours: int | None = None,
+        num_neighbors: int | None = None,
         most: int = 16,
         links: int = 25,
         ef_construction: int = 200,
@@ -81,27 +83,27 @@ class ACM(OnlineLearner):
         block: int = 256,
         shards: int = 2,
         half: bool = False,
-        standardise: bool = True,
+        standardize: bool = True,
         missing: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(classes, missing=missing)
         for name, value in (
-            ("neighbours", neighbours), ("most", most), ("links", links), ("ef_construction", ef_construction),
+            ("num_neighbors", num_neighbors), ("most", most), ("links", links), ("ef_construction", ef_construction),
             ("ef_search", ef_search), ("block", block), ("shards", shards),
         ):  # fmt: skip
             if value is not None and value < 1:
                 raise BadSetting(f"{name} ({value}) must be at least 1")
         check_seed(seed)
-        check_missing(missing, standardise)
+        check_missing(missing, standardize)
         self._graph: dict[str, Any] = {
             "links": links, "ef_construction": ef_construction, "ef_search": ef_search, "block": block,
             "shards": shards, "half": half, "seed": seed,
         }  # fmt: skip
-        self.neighbours, self.most, self.standardise = neighbours, most, standardise
+        self.num_neighbors, self.most, self.standardize = num_neighbors, most, standardize
         self.stride = block
         allow(8 * most * (1 + len(SMOOTHINGS)), f"up to {most} neighbors")
-        self.ks = np.arange(1, most + 1) if neighbours is None else np.array([neighbours])
+        self.ks = np.arange(1, most + 1) if num_neighbors is None else np.array([num_neighbors])
         self.loss = np.zeros((len(self.ks), len(SMOOTHINGS)))  # recent log-loss of each choice
         self.index: NeighborIndex | None = None  # made when the first example tells the number of features
         self.normaliser: Normaliser | None = None
@@ -110,9 +112,9 @@ class ACM(OnlineLearner):
 
     def config(self) -> dict[str, Any]:
         own = {
-            "neighbours": self.neighbours,
+            "num_neighbors": self.num_neighbors,
             "most": self.most,
-            "standardise": self.standardise,
+            "standardize": self.standardize,
             "missing": self.missing,
         }
         return {"classes": self.labels.capacity, **own, **self._graph}
@@ -128,7 +130,7 @@ class ACM(OnlineLearner):
             self._begin(int(np.prod(x.shape[1:])))
 
     def _begin(self, features: int) -> NeighborIndex:
-        self.normaliser = Normaliser(features) if self.standardise else None
+        self.normaliser = Normaliser(features) if self.standardize else None
         self.index = NeighborIndex(features, **self._graph)
         return self.index
 

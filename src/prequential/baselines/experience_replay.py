@@ -15,12 +15,14 @@ from prequential.baselines.network import Network
 from prequential.baselines.network_learner import NetworkLearner
 from prequential.errors import BadSetting
 from prequential.learners.transformer.optimizer import all_finite
+from prequential.renames import OPTIONS, takes_old_names
 
 FACTORS = (2.0, 1.0, 0.5)  # of the learning rate, in the three copies of PoLRS
 MIDDLE = 1
 GAP = 0.005  # half a point between replay accuracy and next-batch accuracy is as it should be
 
 
+@takes_old_names(OPTIONS)
 class ExperienceReplay(NetworkLearner):
     """A network trained on each new batch together with a batch drawn from a buffer of recent examples.
 
@@ -40,7 +42,7 @@ class ExperienceReplay(NetworkLearner):
     ----------
     classes
         How many labels there can be, or the labels themselves.
-    hidden
+    hidden_sizes
         Widths of hidden layers; none is a linear classifier.
     extractor
         For images: "convnet", "vgg", "convnext", or "none" for a classifier of pixels. "auto": convnet.
@@ -48,7 +50,7 @@ class ExperienceReplay(NetworkLearner):
         New examples a step, and replayed ones.
     buffer
         Examples in the buffer.
-    rate, momentum, weight_decay
+    learning_rate, momentum, weight_decay
         Of the gradient descent.
     polrs
         Whether to search for the learning rate.
@@ -58,7 +60,7 @@ class ExperienceReplay(NetworkLearner):
         The largest size of an adapted buffer; by default eight times `buffer`.
     period
         Steps between two selections.
-    standardise
+    standardize
         Whether features are standardised by the past; by default vectors are, images are not.
     device
         Where the network is: cpu, cuda, ...
@@ -72,7 +74,7 @@ class ExperienceReplay(NetworkLearner):
     >>> random = np.random.default_rng(0)
     >>> x = random.normal(size=(2000, 3))
     >>> y = (x[:, 0] > x[:, 1]).astype(int)
-    >>> learner = ExperienceReplay(2, batch=10, buffer=500, rate=0.1)
+    >>> learner = ExperienceReplay(2, batch=10, buffer=500, learning_rate=0.1)
     >>> charges = learner.observe(x, y)
     >>> print(f"{charges.correct.mean():.2f}")
     0.98
@@ -82,28 +84,28 @@ class ExperienceReplay(NetworkLearner):
         self,
         classes: int | Sequence[Hashable],
         *,
-        hidden: Sequence[int] = (),
+        hidden_sizes: Sequence[int] = (),
         extractor: str = "auto",
         batch: int = 64,
         buffer: int = 40_000,
-        rate: float = 0.0125,
+        learning_rate: float = 0.0125,
         momentum: float = 0.9,
         weight_decay: float = 1e-4,
         polrs: bool = False,
         adrep: bool = False,
         buffer_limit: int | None = None,
         period: int = 500,
-        standardise: bool | None = None,
+        standardize: bool | None = None,
         device: str = "cpu",
         missing: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, chunk=batch, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
+            classes, chunk=batch, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize, device=device,
             missing=missing, seed=seed,
         )  # fmt: skip
         for name, value, low in (
-            ("rate", rate, 0),
+            ("learning_rate", learning_rate, 0),
             ("momentum", momentum, 0),
             ("weight_decay", weight_decay, 0),
             ("period", period, 1),
@@ -115,7 +117,7 @@ class ExperienceReplay(NetworkLearner):
         if buffer_limit is not None and buffer_limit < buffer:
             raise BadSetting(f"buffer_limit ({buffer_limit}) must be at least the buffer ({buffer}) it starts with")
         self._own: dict[str, Any] = {
-            "batch": batch, "buffer": buffer, "rate": rate, "momentum": momentum, "weight_decay": weight_decay,
+            "batch": batch, "buffer": buffer, "learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay,
             "polrs": polrs, "adrep": adrep, "buffer_limit": buffer_limit, "period": period,
         }  # fmt: skip
         self.polrs, self.adrep, self.period = polrs, adrep, period
@@ -135,7 +137,7 @@ class ExperienceReplay(NetworkLearner):
         self.copies = [self.make_network(shape, extractor) for _ in range(len(FACTORS) if self.polrs else 1)]
         self._forget_momentum()
         self.buffer = FIFOBuffer(self._own["buffer"])
-        self.rate = float(self._own["rate"])
+        self.learning_rate = float(self._own["learning_rate"])
         self.steps = self.skipped = 0
         self.right = np.zeros(len(FACTORS), dtype=np.int64)  # next-batch hits of each copy since the last selection
         self.fit = np.zeros(4, dtype=np.int64)  # since then: hits and examples, replayed and new, of the reported copy
@@ -158,7 +160,9 @@ class ExperienceReplay(NetworkLearner):
             parts.append((self._past(old_x), torch.from_numpy(old_ids).to(self.device)))
         reported = self._reported
         for i, network in enumerate(self.copies):
-            hits = self._step(network, self.velocity[i], self.rate * (FACTORS[i] if self.polrs else 1.0), parts)
+            hits = self._step(
+                network, self.velocity[i], self.learning_rate * (FACTORS[i] if self.polrs else 1.0), parts
+            )
             self.right[i] += hits[0]
             if i == reported and len(parts) == 2:
                 self.fit += (hits[1], len(class_ids), hits[0], len(class_ids))
@@ -194,7 +198,7 @@ class ExperienceReplay(NetworkLearner):
                     with torch.no_grad():
                         for name, parameter in network.named_parameters():
                             parameter.copy_(weights[name])
-            self.rate *= FACTORS[best]
+            self.learning_rate *= FACTORS[best]
             self._forget_momentum()
         if self.adrep and self.fit[1]:
             gap = self.fit[0] / self.fit[1] - self.fit[2] / self.fit[3]
@@ -217,7 +221,7 @@ class ExperienceReplay(NetworkLearner):
             "copies": [dict(network.named_parameters()) for network in self.copies],
             "velocity": self.velocity,
             "buffer": self.buffer.state_dict(),
-            "rate": np.array([self.rate]),
+            "rate": np.array([self.learning_rate]),
             "steps": self.steps,
             "skipped": self.skipped,
             "right": self.right.copy(),
@@ -229,6 +233,6 @@ class ExperienceReplay(NetworkLearner):
             network.load(saved)
         self.velocity = [[torch.as_tensor(v).clone().to(self.device) for v in copy] for copy in state["velocity"]]
         self.buffer.load_state_dict(state["buffer"])
-        self.rate, self.steps = float(state["rate"][0]), int(state["steps"])
+        self.learning_rate, self.steps = float(state["rate"][0]), int(state["steps"])
         self.skipped = int(state.get("skipped", 0))  # an earlier version counted none
         self.right, self.fit = state["right"].copy(), state["fit"].copy()

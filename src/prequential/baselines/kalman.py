@@ -16,8 +16,10 @@ from prequential.learners.chunked import chunk_slices
 from prequential.learners.normalizer import Normaliser, bounded
 from prequential.learners.outliers import Hint
 from prequential.memory import check_fits
+from prequential.renames import OPTIONS, takes_old_names
 
 
+@takes_old_names(OPTIONS)
 class Kalman(OnlineLearner):
     """A Bayesian linear classifier whose weights drift, tracked by a Kalman filter.
 
@@ -49,14 +51,14 @@ class Kalman(OnlineLearner):
         Monte Carlo samples for the probabilities; an even number.
     calibrate
         Whether alpha is learned.
-    standardise
+    standardize
         Whether features are standardised by the past.
     precision
         "float64", or "float32" with half the memory and three quarters of the time. Without drift the covariance shrinks
         below what float32 can hold: with gamma 1 and dependent features it was no longer positive definite after 640,000
         examples, which float64 took without harm.
     missing
-        Whether features may be NaN; needs `standardise`, which puts the mean there.
+        Whether features may be NaN; needs `standardize`, which puts the mean there.
     seed
         Seed of the Monte Carlo samples.
 
@@ -82,7 +84,7 @@ class Kalman(OnlineLearner):
         prior: float | None = None,
         samples: int = 8,
         calibrate: bool = True,
-        standardise: bool = True,
+        standardize: bool = True,
         precision: str = "float64",
         missing: bool = False,
         seed: int = 0,
@@ -90,13 +92,13 @@ class Kalman(OnlineLearner):
         super().__init__(classes, missing=missing)
         check_kalman(block=block, gamma=gamma, drift_rate=drift_rate, noise=noise, prior=prior, precision=precision)
         check_seed(seed)
-        check_missing(missing, standardise)
+        check_missing(missing, standardize)
         self._config: dict[str, Any] = {
             "block": block, "gamma": gamma, "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples,
-            "calibrate": calibrate, "standardise": standardise, "precision": precision, "missing": missing, "seed": seed,
+            "calibrate": calibrate, "standardize": standardize, "precision": precision, "missing": missing, "seed": seed,
         }  # fmt: skip
         self.stride = block
-        self.standardise = standardise
+        self.standardize = standardize
         self.normaliser: Normaliser | None = None
         self.filter: KalmanFilter | None = None  # made when the first example tells the number of features
         self.calibration = Calibration(self.labels.capacity, samples=samples, learn=calibrate, block=block, seed=seed)
@@ -117,7 +119,7 @@ class Kalman(OnlineLearner):
         """The parts whose size depends on the number of features."""
         c = self._config
         check_fits(4.0 * features**2, f"x of {features} features", BadInput)
-        self.normaliser = Normaliser(features) if self.standardise else None
+        self.normaliser = Normaliser(features) if self.standardize else None
         self.filter = make_filter(features + 1, self.labels.capacity, c)
         return self.filter
 

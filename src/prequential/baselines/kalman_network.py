@@ -17,8 +17,10 @@ from prequential.baselines.kalman import check_kalman, make_filter
 from prequential.baselines.replay_learner import ReplayLearner
 from prequential.errors import BadSetting
 from prequential.learners.replay import ReplayReaders
+from prequential.renames import OPTIONS, takes_old_names
 
 
+@takes_old_names(OPTIONS)
 class KalmanNetwork(ReplayLearner):
     """A network whose last layer is a Kalman filter: the weights of the others are learned by gradient steps.
 
@@ -28,26 +30,26 @@ class KalmanNetwork(ReplayLearner):
     block, those that predicted it; and one on the chunk of each replay stream with what they are now. All three are
     constants there. Old labels were learnt from features that have moved since: the drift, learned too, is what forgets them.
 
-    A block is `chunk` examples. The network, the drift and alpha are frozen inside a block, the filter is not: each
+    A block is `chunk_size` examples. The network, the drift and alpha are frozen inside a block, the filter is not: each
     prediction uses every label before it.
 
     Parameters
     ----------
     classes
         How many labels there can be, or the labels themselves.
-    hidden
+    hidden_sizes
         Widths of hidden layers; the last one is the number of features. At least one, unless there is an extractor.
     extractor
         For images: "convnet", "vgg", "convnext", or "none" for a network of pixels. "auto": convnet.
-    chunk
+    chunk_size
         Examples per step.
-    streams
+    num_streams
         Number of streams the network learns from: the reported one and the replay streams. 1 is no replay.
-    rate, weight_decay
+    learning_rate, weight_decay
         Of AdamW, on the network.
     gamma, drift_rate, noise, prior, samples, calibrate, precision
         Of the filter; as in `Kalman`.
-    standardise
+    standardize
         Whether x is standardised by the past; by default vectors are, images are not.
     device
         Where the network is: cpu, cuda, ... The filter is always on the cpu.
@@ -61,7 +63,7 @@ class KalmanNetwork(ReplayLearner):
     >>> random = np.random.default_rng(0)
     >>> x = random.normal(size=(1000, 2))
     >>> y = (x[:, 0] * x[:, 1] > 0).astype(int)
-    >>> learner = KalmanNetwork(2, hidden=(32,), chunk=20, streams=4)
+    >>> learner = KalmanNetwork(2, hidden_sizes=(32,), chunk_size=20, num_streams=4)
     >>> charges = learner.observe(x, y)
     >>> print(f"{charges.correct.mean():.2f}")
     0.96
@@ -71,11 +73,11 @@ class KalmanNetwork(ReplayLearner):
         self,
         classes: int | Sequence[Hashable],
         *,
-        hidden: Sequence[int] = (256,),
+        hidden_sizes: Sequence[int] = (256,),
         extractor: str = "auto",
-        chunk: int = 64,
-        streams: int = 8,
-        rate: float = 1e-3,
+        chunk_size: int = 64,
+        num_streams: int = 8,
+        learning_rate: float = 1e-3,
         weight_decay: float = 1e-2,
         gamma: float = 1.0,
         drift_rate: float = 1e-2,
@@ -84,27 +86,29 @@ class KalmanNetwork(ReplayLearner):
         samples: int = 8,
         calibrate: bool = True,
         precision: str = "float64",
-        standardise: bool | None = None,
+        standardize: bool | None = None,
         device: str = "cpu",
         missing: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, chunk=chunk, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
+            classes, chunk=chunk_size, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize, device=device,
             missing=missing, seed=seed,
         )  # fmt: skip
-        check_kalman(block=chunk, gamma=gamma, drift_rate=drift_rate, noise=noise, prior=prior, precision=precision)
-        if streams < 1:
-            raise BadSetting(f"streams ({streams}) must be at least 1: the reported one counts")
-        for name, value in (("rate", rate), ("weight_decay", weight_decay)):
+        check_kalman(
+            block=chunk_size, gamma=gamma, drift_rate=drift_rate, noise=noise, prior=prior, precision=precision
+        )
+        if num_streams < 1:
+            raise BadSetting(f"num_streams ({num_streams}) must be at least 1: the reported one counts")
+        for name, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
             if not value >= 0:
                 raise BadSetting(f"{name} ({value}) must be at least 0")
         self._own: dict[str, Any] = {
-            "chunk": chunk, "streams": streams, "rate": rate, "weight_decay": weight_decay, "gamma": gamma,
+            "chunk_size": chunk_size, "num_streams": num_streams, "learning_rate": learning_rate, "weight_decay": weight_decay, "gamma": gamma,
             "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples, "calibrate": calibrate,
             "precision": precision,
         }  # fmt: skip
-        self.keeps_past = streams > 1
+        self.keeps_past = num_streams > 1
         self._calibration()  # complains now, not at the first example
 
     def config(self) -> dict[str, Any]:
@@ -128,13 +132,13 @@ class KalmanNetwork(ReplayLearner):
         trained = [(name, p) for name, p in self.network.named_parameters() if not name.startswith("readout.")]
         if not trained:
             raise BadSetting(
-                "hidden ([]) must name a layer where there is no extractor: nothing would be learned by gradient"
+                "hidden_sizes ([]) must name a layer where there is no extractor: nothing would be learned by gradient"
             )
-        self.optimiser = AdamW(trained, rate=self._own["rate"], weight_decay=self._own["weight_decay"])
+        self.optimiser = AdamW(trained, rate=self._own["learning_rate"], weight_decay=self._own["weight_decay"])
         self.filter = make_filter(self.network.width + 1, self.labels.capacity, {**self._own, "block": self.stride})
         self.calibration = self._calibration()
         self.readout = self._readout()  # as it was before the block
-        self.readers = ReplayReaders(self._own["streams"] - 1, seed=self.seed)
+        self.readers = ReplayReaders(self._own["num_streams"] - 1, seed=self.seed)
         self.steps = 0
 
     def _phi(self, x: Tensor) -> Tensor:

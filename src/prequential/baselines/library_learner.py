@@ -39,7 +39,7 @@ class LibraryLearner(JournaledLearner):
         settings: dict[str, Any] | None,
         batch: int,
         smoothing: float,
-        standardise: bool,
+        standardize: bool,
         missing: bool,
         seed: int,
     ) -> None:
@@ -54,7 +54,7 @@ class LibraryLearner(JournaledLearner):
         if batch < 1:
             raise BadSetting(f"batch ({batch}) must be at least 1")
         self.path, self.settings, self.smoothing = model, dict(settings or {}), smoothing
-        self.standardise, self.seed, self.stride = standardise, seed, batch
+        self.standardize, self.seed, self.stride = standardize, seed, batch
         self._num_to_relearn = 0  # examples the model must learn again before it is used
         self._begin()
 
@@ -95,7 +95,7 @@ class LibraryLearner(JournaledLearner):
     def _features(self, x: np.ndarray, keep: bool) -> np.ndarray:
         """One example (1, features) as float64, standardised where wanted; `keep` takes it into the statistics."""
         flat = x.reshape(len(x), -1).astype(np.float64)
-        if not self.standardise:
+        if not self.standardize:
             return flat
         normaliser = self._normaliser or Normaliser(flat.shape[1])
         # one row at a time: sums in another order would round otherwise, and the model would not come back to the bit
@@ -157,7 +157,7 @@ class LibraryLearner(JournaledLearner):
             "model": self.path,
             "settings": self.settings,
             "smoothing": self.smoothing,
-            "standardise": self.standardise,
+            "standardize": self.standardize,
             "missing": self.missing,
             "seed": self.seed,
         }

@@ -25,7 +25,7 @@ class Network(nn.Module):
         Of one x.
     classes
         Number of outputs.
-    hidden
+    hidden_sizes
         Widths of the hidden layers; none is a linear classifier.
     extractor
         "none", or for images "convnet", "vgg" or "convnext".
@@ -34,7 +34,7 @@ class Network(nn.Module):
 
     Examples
     --------
-    >>> network = Network((8,), 3, hidden=(16,), extractor="none", seed=0)
+    >>> network = Network((8,), 3, hidden_sizes=(16,), extractor="none", seed=0)
     >>> network(torch.zeros(5, 8)).shape
     torch.Size([5, 3])
     >>> network.macs()
@@ -42,7 +42,7 @@ class Network(nn.Module):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], classes: int, *, hidden: Sequence[int], extractor: str, seed: int
+        self, shape: tuple[int, ...], classes: int, *, hidden_sizes: Sequence[int], extractor: str, seed: int
     ) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):  # leaves the user's random state alone
@@ -50,7 +50,7 @@ class Network(nn.Module):
             self.extractor = None if extractor == "none" else make_extractor(extractor, shape)
             width = int(np.prod(shape)) if self.extractor is None else int(self.extractor.features)
             self.hidden = nn.ModuleList()
-            for wide in hidden:
+            for wide in hidden_sizes:
                 layer = nn.Linear(width, wide)
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
                 nn.init.zeros_(layer.bias)

@@ -35,9 +35,9 @@ class NetworkLearner(ChunkedLearner):
         classes: int | Sequence[Hashable],
         *,
         chunk: int,
-        hidden: Sequence[int],
+        hidden_sizes: Sequence[int],
         extractor: str,
-        standardise: bool | None,
+        standardize: bool | None,
         device: str,
         missing: bool,
         seed: int,
@@ -45,13 +45,13 @@ class NetworkLearner(ChunkedLearner):
         super().__init__(classes, missing=missing)
         if chunk < 1:
             raise BadSetting(f"chunk ({chunk}) must be at least 1")
-        if any(width < 1 for width in hidden):
-            raise BadSetting(f"hidden ({list(hidden)}) must be widths of at least 1")
+        if any(width < 1 for width in hidden_sizes):
+            raise BadSetting(f"hidden_sizes ({list(hidden_sizes)}) must be widths of at least 1")
         check_seed(seed)
-        check_missing(missing, standardise)
+        check_missing(missing, standardize)
         self.stride = chunk
-        self.hidden, self.extractor, self.standardise = tuple(hidden), extractor, standardise
-        self._inputs_like = Settings(extractor=extractor, standardise=standardise, recent=0, streams=1)  # type: ignore[arg-type]
+        self.hidden_sizes, self.extractor, self.standardize = tuple(hidden_sizes), extractor, standardize
+        self._inputs_like = Settings(extractor=extractor, standardize=standardize, recent_window=0, num_streams=1)  # type: ignore[arg-type]
         self.device, self.seed = torch.device(device), seed
         self.inputs: Inputs | None = None  # made from the first example, which gives the shape of x
 
@@ -59,9 +59,9 @@ class NetworkLearner(ChunkedLearner):
         """The arguments this class takes but for `chunk`, which some subclasses call `batch`."""
         return {
             "classes": self.labels.capacity,
-            "hidden": list(self.hidden),
+            "hidden_sizes": list(self.hidden_sizes),
             "extractor": self.extractor,
-            "standardise": self.standardise,
+            "standardize": self.standardize,
             "device": str(self.device),
             "missing": self.missing,
             "seed": self.seed,
@@ -91,7 +91,9 @@ class NetworkLearner(ChunkedLearner):
 
     def make_network(self, shape: tuple[int, ...], extractor: str) -> Network:
         """A network for inputs of this shape, with the weights that this learner's seed gives."""
-        network = Network(shape, self.labels.capacity, hidden=self.hidden, extractor=extractor, seed=self.seed)
+        network = Network(
+            shape, self.labels.capacity, hidden_sizes=self.hidden_sizes, extractor=extractor, seed=self.seed
+        )
         return network.to(self.device)
 
     def _past(self, x: np.ndarray) -> Tensor:

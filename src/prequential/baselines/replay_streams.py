@@ -15,8 +15,10 @@ from prequential.baselines.adamw import AdamW
 from prequential.baselines.replay_learner import ReplayLearner
 from prequential.errors import BadSetting
 from prequential.learners.replay import ReplayReaders
+from prequential.renames import OPTIONS, takes_old_names
 
 
+@takes_old_names(OPTIONS)
 class ReplayStreams(ReplayLearner):
     """A network trained on each new chunk and on chunks of its past, that predicts with the average of its weights.
 
@@ -33,21 +35,21 @@ class ReplayStreams(ReplayLearner):
     ----------
     classes
         How many labels there can be, or the labels themselves.
-    hidden
+    hidden_sizes
         Widths of hidden layers; none is a linear classifier.
     extractor
         For images: "convnet", "vgg", "convnext", or "none" for a classifier of pixels. "auto": convnet.
-    chunk
+    chunk_size
         Examples per step.
-    streams
+    num_streams
         Number of streams: the reported one and the replay streams. 1 is no replay.
-    rate, weight_decay
+    learning_rate, weight_decay
         Of AdamW.
-    average
-        Step a of the moving average. In the first 1/a steps it is the plain average.
+    ema_rate
+        Weight a of the newest weights in the EMA. In the first 1/a steps it is the plain average.
     calibration_rate
         Step size for beta; 0 leaves the logits as they are.
-    standardise
+    standardize
         Whether features are standardised by the past; by default vectors are, images are not.
     device
         Where the network is: cpu, cuda, ...
@@ -61,7 +63,7 @@ class ReplayStreams(ReplayLearner):
     >>> random = np.random.default_rng(0)
     >>> x = random.normal(size=(1000, 3))
     >>> y = (x[:, 0] > x[:, 1]).astype(int)
-    >>> learner = ReplayStreams(2, hidden=(16,), chunk=10, streams=4, rate=0.01)
+    >>> learner = ReplayStreams(2, hidden_sizes=(16,), chunk_size=10, num_streams=4, learning_rate=0.01)
     >>> charges = learner.observe(x, y)
     >>> print(f"{charges.correct.mean():.2f}")
     0.94
@@ -71,36 +73,40 @@ class ReplayStreams(ReplayLearner):
         self,
         classes: int | Sequence[Hashable],
         *,
-        hidden: Sequence[int] = (256,),
+        hidden_sizes: Sequence[int] = (256,),
         extractor: str = "auto",
-        chunk: int = 64,
-        streams: int = 8,
-        rate: float = 1e-3,
+        chunk_size: int = 64,
+        num_streams: int = 8,
+        learning_rate: float = 1e-3,
         weight_decay: float = 1e-2,
-        average: float = 0.02,
+        ema_rate: float = 0.02,
         calibration_rate: float = 0.01,
-        standardise: bool | None = None,
+        standardize: bool | None = None,
         device: str = "cpu",
         missing: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, chunk=chunk, hidden=hidden, extractor=extractor, standardise=standardise, device=device,
+            classes, chunk=chunk_size, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize, device=device,
             missing=missing, seed=seed,
         )  # fmt: skip
-        if streams < 1:
-            raise BadSetting(f"streams ({streams}) must be at least 1: the reported one counts")
-        if not 0 < average <= 1:
-            raise BadSetting(f"average ({average}) must be above 0 and at most 1")
-        for name, value in (("rate", rate), ("weight_decay", weight_decay), ("calibration_rate", calibration_rate)):
+        if num_streams < 1:
+            raise BadSetting(f"num_streams ({num_streams}) must be at least 1: the reported one counts")
+        if not 0 < ema_rate <= 1:
+            raise BadSetting(f"ema_rate ({ema_rate}) must be above 0 and at most 1")
+        for name, value in (
+            ("learning_rate", learning_rate),
+            ("weight_decay", weight_decay),
+            ("calibration_rate", calibration_rate),
+        ):
             if not value >= 0:
                 raise BadSetting(f"{name} ({value}) must be at least 0")
         self._own: dict[str, Any] = {
-            "chunk": chunk, "streams": streams, "rate": rate, "weight_decay": weight_decay, "average": average,
+            "chunk_size": chunk_size, "num_streams": num_streams, "learning_rate": learning_rate, "weight_decay": weight_decay, "ema_rate": ema_rate,
             "calibration_rate": calibration_rate,
         }  # fmt: skip
-        self.average = average
-        self.keeps_past = streams > 1
+        self.ema_rate = ema_rate
+        self.keeps_past = num_streams > 1
 
     def config(self) -> dict[str, Any]:
         return {**self._network_config(), **self._own}
@@ -116,9 +122,9 @@ class ReplayStreams(ReplayLearner):
         self.network, self.averaged = self.make_network(shape, extractor), self.make_network(shape, extractor)
         self.beta = nn.Parameter(torch.tensor([math.log(math.e - 1)], device=self.device))  # softplus of it is 1
         named = self.network.named_parameters()
-        self.optimiser = AdamW(named, rate=own["rate"], weight_decay=own["weight_decay"])
+        self.optimiser = AdamW(named, rate=own["learning_rate"], weight_decay=own["weight_decay"])
         self.calibrator = AdamW([("beta", self.beta)], rate=own["calibration_rate"], weight_decay=0.0)
-        self.readers = ReplayReaders(own["streams"] - 1, seed=self.seed)
+        self.readers = ReplayReaders(own["num_streams"] - 1, seed=self.seed)
         self.steps = 0
 
     def _log_probs(self, x: Tensor) -> Tensor:
@@ -141,7 +147,7 @@ class ReplayStreams(ReplayLearner):
         self.steps += 1
         with torch.no_grad():
             for phi, theta in zip(self.averaged.parameters(), self.network.parameters(), strict=True):
-                phi.lerp_(theta, max(self.average, 1 / self.steps))
+                phi.lerp_(theta, max(self.ema_rate, 1 / self.steps))
 
     def _skipped(self) -> int:
         return self.optimiser.skipped + self.calibrator.skipped

@@ -10,10 +10,12 @@ import numpy as np
 
 from prequential.baselines.libraries import build
 from prequential.baselines.library_learner import LibraryLearner
+from prequential.renames import OPTIONS, takes_old_names
 
 TIE = 1e-9  # by so much the label that River names is above others that are as probable
 
 
+@takes_old_names(OPTIONS)
 class RiverLearner(LibraryLearner):
     """A classifier of River behind this package's interface.
 
@@ -34,7 +36,7 @@ class RiverLearner(LibraryLearner):
         What it is made with: plain values. {"class": "...", ...} is itself an object of River.
     smoothing
         The share of the uniform distribution in the probabilities.
-    standardise
+    standardize
         Whether features are standardised by the past first; River's own scalers are not needed then.
     missing
         Whether features may be NaN.
@@ -59,12 +61,12 @@ class RiverLearner(LibraryLearner):
         model: str = "forest.ARFClassifier",
         settings: dict[str, Any] | None = None,
         smoothing: float = 0.01,
-        standardise: bool = False,
+        standardize: bool = False,
         missing: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, model=model, settings=settings, batch=1, smoothing=smoothing, standardise=standardise,
+            classes, model=model, settings=settings, batch=1, smoothing=smoothing, standardize=standardize,
             missing=missing, seed=seed,
         )  # fmt: skip
 

@@ -12,8 +12,10 @@ from prequential.baselines.libraries import build
 from prequential.baselines.library_learner import LibraryLearner
 from prequential.errors import BadSetting
 from prequential.learners.base import check_missing
+from prequential.renames import OPTIONS, takes_old_names
 
 
+@takes_old_names(OPTIONS)
 class SklearnLearner(LibraryLearner):
     """A classifier of scikit-learn with `partial_fit`, behind this package's interface.
 
@@ -38,10 +40,10 @@ class SklearnLearner(LibraryLearner):
         How many examples are learnt at once.
     smoothing
         The share of the uniform distribution in the probabilities.
-    standardise
+    standardize
         Whether features are standardised by the past first.
     missing
-        Whether features may be NaN; needs `standardise`, which puts the mean there.
+        Whether features may be NaN; needs `standardize`, which puts the mean there.
     seed
         Given to the model where it takes a random state.
 
@@ -64,17 +66,17 @@ class SklearnLearner(LibraryLearner):
         settings: dict[str, Any] | None = None,
         batch: int = 1,
         smoothing: float = 0.01,
-        standardise: bool = True,
+        standardize: bool = True,
         missing: bool = False,
         seed: int = 0,
     ) -> None:
-        check_missing(missing, standardise)
+        check_missing(missing, standardize)
         if model == "linear_model.SGDClassifier" and isinstance(
             settings, dict | None
         ):  # its own default is a hinge, which knows no probabilities
             settings = {"loss": "log_loss", **(settings or {})}
         super().__init__(
-            classes, model=model, settings=settings, batch=batch, smoothing=smoothing, standardise=standardise,
+            classes, model=model, settings=settings, batch=batch, smoothing=smoothing, standardize=standardize,
             missing=missing, seed=seed,
         )  # fmt: skip
 

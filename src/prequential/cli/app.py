@@ -191,7 +191,7 @@ def _go(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ig
             console.print(f"[yellow]{slow}[/]")
         learner = (
             f"{made.model}-transformer, {made.depth} × {made.width}, "
-            f"window {made.window_examples} examples, {made.streams} streams"
+            f"window {made.window_examples} examples, {made.num_streams} streams"
         )
     console.print(
         f"{work.title} · {work.length:,} examples, {work.learner.labels.capacity} classes · {learner}", markup=False

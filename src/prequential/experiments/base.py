@@ -25,9 +25,11 @@ from prequential.settings import Settings
 Scale = Literal["small", "paper"]
 
 # The learner of the paper on features: a plain pi-transformer, of sizes that the experiments set.
-PAPER = Settings(method="paper", recent=0)
+PAPER = Settings(method="paper", recent_window=0)
 # Its networks on small images. The step size is 1e-4.
-ON_IMAGES = PAPER.changed(depth=4, width=256, window=512, chunk=50, streams=8, rate=256e-4, extractor_rate=1e-4)
+ON_IMAGES = PAPER.changed(
+    depth=4, width=256, window=512, chunk_size=50, num_streams=8, learning_rate=256e-4, extractor_learning_rate=1e-4
+)
 
 
 @dataclass(frozen=True, kw_only=True)

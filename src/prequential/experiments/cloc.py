@@ -15,8 +15,9 @@ from prequential.plots.studies import draw_instantaneous, draw_lines
 from prequential.settings import Settings
 
 STREAM = "photos"
-SMALL = PAPER.changed(width=128, depth=2, window=256, chunk=64, streams=4, rate=0.18)
-BASE = PAPER.changed(width=1024, depth=4, window=512, chunk=256, streams=8, rate=0.03)
+SMALL = PAPER.changed(width=128, depth=2, window=256, chunk_size=64, num_streams=4, learning_rate=0.18)
+SETTINGS = {"streams": "num_streams", "chunk": "chunk_size"}  # what tags of trials and their folders stand for
+BASE = PAPER.changed(width=1024, depth=4, window=512, chunk_size=256, num_streams=8, learning_rate=0.03)
 SMALL_EXAMPLES = 20_000
 RATES = (0.06, 0.18, 0.5)
 PAPER_RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -57,16 +58,16 @@ def rates(request: Request) -> tuple[float, ...]:
     return RATES if request.small else PAPER_RATES
 
 
-def swept(request: Request, setting: str, values: tuple[int, ...], **more: Any) -> list[Trial]:
-    """Every value of a setting with every learning rate."""
+def swept(request: Request, tag: str, values: tuple[int, ...], **more: Any) -> list[Trial]:
+    """Every value of the setting that a tag stands for, with every learning rate."""
     return [
         trial
         for value in values
         for rate in rates(request)
         for trial in over_seeds(
             request,
-            base(request).changed(**{setting: value, "rate": rate, **more}),
-            {setting: value, "rate": rate},
+            base(request).changed(**{SETTINGS.get(tag, tag): value, "learning_rate": rate, **more}),
+            {tag: value, "rate": rate},
             run=examples(request),
         )
     ]

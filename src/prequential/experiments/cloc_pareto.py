@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from prequential.experiments.base import CaptionedFigure, Claim, Outcome, Request, Results, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base
+from prequential.experiments.base import Request, Claim, CaptionedFigure, Results, Outcome, Trial, over_seeds
+from prequential.experiments.cloc import SETTINGS, STREAM, base
 from prequential.plots.studies import draw_front
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
@@ -45,7 +45,11 @@ def trials(request: Request) -> list[Trial]:
         for trial in over_seeds(
             request,
             base(request).changed(
-                **{**point, "model": model, "window": point["window"] * (2 if model == "two-token" else 1)}
+                **{
+                    **{SETTINGS.get(tag, tag): value for tag, value in point.items()},
+                    "model": model,
+                    "window": point["window"] * (2 if model == "two-token" else 1),
+                }
             ),
             {"model": model, **point},
             run=run,

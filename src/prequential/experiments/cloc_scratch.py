@@ -19,15 +19,15 @@ from prequential.plots.studies import draw_instantaneous
 
 STREAM = "cifar100"
 WAYS = 10  # classes of the small one
-BASE = PAPER.changed(extractor="convnext", extractor_rate=3e-4, depth=2)
+BASE = PAPER.changed(extractor="convnext", extractor_learning_rate=3e-4, depth=2)
 
 
 def trials(request: Request) -> list[Trial]:
     if request.small:
-        settings = BASE.changed(width=128, chunk=32, window=256, streams=2, rate=0.06)
+        settings = BASE.changed(width=128, chunk_size=32, window=256, num_streams=2, learning_rate=0.06)
         run = {"tasks": 1, "task_length": 10_000, "ways": WAYS}
     else:
-        settings = BASE.changed(width=1024, chunk=256, window=2048, streams=8, rate=0.01)
+        settings = BASE.changed(width=1024, chunk_size=256, window=2048, num_streams=8, learning_rate=0.01)
         run = {}
     return [
         trial

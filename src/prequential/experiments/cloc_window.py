@@ -38,7 +38,7 @@ def trials(request: Request) -> list[Trial]:
         for trial in over_seeds(
             request,
             base(request).changed(window=window),
-            {"window": window, "rate": base(request).rate},
+            {"window": window, "rate": base(request).learning_rate},
             run=examples(request, 25),
         )
     ]

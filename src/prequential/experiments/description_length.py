@@ -20,7 +20,7 @@ LEARNERS = ("transformer", "no-attention", "kalman", "replay-streams", "er", "la
 
 
 def trials(request: Request) -> list[Trial]:
-    settings = PAPER.changed(depth=2, window=256, chunk=50, streams=8, rate=0.064)
+    settings = PAPER.changed(depth=2, window=256, chunk_size=50, num_streams=8, learning_rate=0.064)
     run = {"tasks": 20 if request.small else 100} if request.stream == "digits" else {}
     return [
         trial

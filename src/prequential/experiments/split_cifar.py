@@ -21,7 +21,7 @@ STREAM = "cifar100"
 
 def trials(request: Request) -> list[Trial]:
     tasks, length = (40, 1000) if request.small else (100, 5000)
-    settings = ON_IMAGES.changed(extractor="vgg", streams=20)
+    settings = ON_IMAGES.changed(extractor="vgg", num_streams=20)
     return over_seeds(request, settings, {"model": "pi"}, run={"tasks": tasks, "task_length": length})
 
 

@@ -19,7 +19,7 @@ from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Requ
 from prequential.plots.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 
 STREAM = "emnist"
-SMALL = ON_IMAGES.changed(depth=2, width=128, window=256, rate=128 * 5e-4, extractor_rate=5e-4)
+SMALL = ON_IMAGES.changed(depth=2, width=128, window=256, learning_rate=128 * 5e-4, extractor_learning_rate=5e-4)
 
 
 def trials(request: Request) -> list[Trial]:

@@ -25,9 +25,11 @@ NAMES = {"paper": "the paper's method", "mixed": "mixed"}
 def trials(request: Request) -> list[Trial]:
     tasks, length = (20, 300) if request.small else (100, 1000)
     paper = SMALL if request.small else ON_IMAGES
-    mixed = paper.changed(method="mixed", streams=7, hidden=5 * paper.width // 2)
+    mixed = paper.changed(method="mixed", num_streams=7, mlp_width=5 * paper.width // 2)
     if not request.small:
-        mixed = mixed.changed(rate=256 * 3e-4, extractor_rate=3e-4, decay="inverse-sqrt", decay_examples=25_000)
+        mixed = mixed.changed(
+            learning_rate=256 * 3e-4, extractor_learning_rate=3e-4, lr_decay="inverse-sqrt", lr_decay_examples=25_000
+        )
     run = {"tasks": tasks, "task_length": length}
     return [
         *over_seeds(request, paper, {"method": "paper"}, run=run),

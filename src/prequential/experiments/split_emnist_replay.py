@@ -29,7 +29,7 @@ def trials(request: Request) -> list[Trial]:
         for step in steps
         for trial in over_seeds(
             request,
-            base.changed(streams=number, rate=step * base.width, extractor_rate=step),
+            base.changed(num_streams=number, learning_rate=step * base.width, extractor_learning_rate=step),
             {"streams": number, "step": step},
             run={"tasks": tasks, "task_length": length},
         )

@@ -73,7 +73,7 @@ class OnlineLearner(ABC):
     """
 
     stride: int = 1  # how many examples `observe` handles best at once
-    standardise: bool | None = None  # False: features are used as they are, which float32 must hold
+    standardize: bool | None = None  # False: features are used as they are, which float32 must hold
     small_state = False  # whether taking the state before every call costs next to nothing
 
     def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False) -> None:
@@ -345,7 +345,7 @@ class OnlineLearner(ABC):
         if len(x) == 0 or (ys is not None and len(ys) != len(x)):
             raise BadInput(f"example {self.position}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
         check_shape(x, self.shape, self.position)
-        if self.standardise is False:
+        if self.standardize is False:
             check_float32(x, self.position)
         if ys is not None:
             check_labels(self.labels, ys, self.position)
@@ -466,10 +466,10 @@ def check_seed(seed: int) -> None:
         raise BadSetting(f"seed ({seed}) must be at least 0")
 
 
-def check_missing(missing: bool, standardise: bool | None) -> None:
+def check_missing(missing: bool, standardize: bool | None) -> None:
     """Refuses missing features where nothing takes their place."""
-    if missing and standardise is False:
-        raise BadSetting("standardise (False) must be True where features may be missing: a missing one is the mean")
+    if missing and standardize is False:
+        raise BadSetting("standardize (False) must be True where features may be missing: a missing one is the mean")
 
 
 def charge(log_p: np.ndarray, class_ids: np.ndarray, known: np.ndarray) -> Charges:

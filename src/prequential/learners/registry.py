@@ -10,6 +10,7 @@ from typing import Any
 
 from prequential.errors import BadSetting
 from prequential.learners.base import OnlineLearner
+from prequential.renames import OPTIONS, SETTINGS, current_names
 from prequential.settings import Settings
 from prequential.specs import check_kinds, nearest, parse_call
 
@@ -99,8 +100,9 @@ def _transformer(**changes: Any) -> Callable[[Given], OnlineLearner]:
     def make(given: Given) -> OnlineLearner:
         from prequential.learners.transformer.learner import Learner
 
-        check_kinds("transformer", given.options, typing.get_type_hints(Settings))
-        settings = given.settings.changed(**{"seed": given.seed, **changes, **given.options})
+        options = current_names(given.options, SETTINGS)
+        check_kinds("transformer", options, typing.get_type_hints(Settings))
+        settings = given.settings.changed(**{"seed": given.seed, **changes, **options})
         return Learner(given.classes, settings=settings, device=given.device, missing=given.missing)
 
     return make
@@ -110,7 +112,7 @@ def _baseline(kind: str, **changes: Any) -> Callable[[Given], OnlineLearner]:
     def make(given: Given) -> OnlineLearner:
         from prequential import baselines
 
-        options = {**changes, **given.options}
+        options = {**changes, **current_names(given.options, OPTIONS)}
         return _construct(getattr(baselines, kind), given, options)
 
     return make
@@ -124,8 +126,9 @@ def _of_library(kind: str) -> Callable[[str], Callable[[Given], OnlineLearner]]:
             from prequential import baselines
 
             learner = getattr(baselines, kind)
-            own = {name: value for name, value in given.options.items() if name in _option_names(learner)}
-            others = {name: value for name, value in given.options.items() if name not in own}
+            options = current_names(given.options, {"standardise": "standardize"})
+            own = {name: value for name, value in options.items() if name in _option_names(learner)}
+            others = {name: value for name, value in options.items() if name not in own}
             return _construct(learner, given, own, model=path, settings=others)
 
         return make

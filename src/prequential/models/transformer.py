@@ -39,16 +39,16 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(
             Block(
                 width=width,
-                hidden=settings.hidden_width,
-                heads=settings.query_heads,
+                hidden=settings.effective_mlp_width,
+                heads=settings.effective_num_query_heads,
                 labels=self._block_labels(),
-                label_scale=settings.label_scale,
+                label_scale=settings.label_init_std,
                 attention=settings.window > 0,
             )
             for _ in range(self._depth())
         )
         self.heads = make_heads(settings, classes=classes)
-        length = settings.window + self.tokens_per_example * settings.chunk + 1
+        length = settings.window + self.tokens_per_example * settings.chunk_size + 1
         self.register_buffer("_rotary", rotary_table(length, settings.key_width), persistent=False)
         self._rotary: Tensor
         self._bands: dict[tuple[int, int], Tensor] = {}
@@ -88,14 +88,14 @@ class Transformer(nn.Module):
             KVCache(
                 depth=len(self.blocks) if s.window else 0,
                 window=s.window,
-                chunk_tokens=self.tokens_per_example * s.chunk,
+                chunk_tokens=self.tokens_per_example * s.chunk_size,
                 key_width=s.key_width,
                 device=device,
             ),
             KVCache(
                 depth=1 if key_width else 0,
                 window=s.window_examples,
-                chunk_tokens=s.chunk,
+                chunk_tokens=s.chunk_size,
                 key_width=key_width,
                 device=device,
                 labels=True,
@@ -210,7 +210,9 @@ class Transformer(nn.Module):
         made = []
         for first, last in parts(tokens):
             before = min(s.window, P + first)  # tokens before the part that one of it may see
-            bias = self._band(last - first, s.window, s.query_heads, self.sees_itself)[None, :, s.window - before :]
+            bias = self._band(last - first, s.window, s.effective_num_query_heads, self.sees_itself)[
+                None, :, s.window - before :
+            ]
             if past.filled is not None:
                 bias = hide_filler(bias, before, [min(before, count + first) for count, _ in past.filled])
             made.append(bias)

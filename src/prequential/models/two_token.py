@@ -23,8 +23,8 @@ class TwoTokenTransformer(Transformer):
         super().__init__(settings, features=features, classes=classes, extractor=extractor)
         self.label = nn.Embedding(classes, settings.width)
         self.kind = nn.Embedding(2, settings.width)  # what an x token and what a y token has in common
-        nn.init.normal_(self.label.weight, std=settings.label_scale)
-        nn.init.normal_(self.kind.weight, std=settings.label_scale)
+        nn.init.normal_(self.label.weight, std=settings.label_init_std)
+        nn.init.normal_(self.kind.weight, std=settings.label_init_std)
 
     def forward(self, x: Tensor, y: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
         embedded = self._embed(x)

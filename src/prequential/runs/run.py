@@ -297,7 +297,7 @@ class Run:
     def name(self) -> str:
         if self.settings.learner != "transformer":
             return self.settings.learner
-        return f"{self.learner_settings.model}, {self.learner_settings.streams} streams"
+        return f"{self.learner_settings.model}, {self.learner_settings.num_streams} streams"
 
     @property
     def title(self) -> str:

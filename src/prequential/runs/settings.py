@@ -5,16 +5,16 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
 from cyclopts import Parameter
 
-from prequential.specs import check_kinds
 from prequential.errors import BadSetting, short
+from prequential.renames import REMOVED, SETTINGS, warn_of
 from prequential.settings import LARGEST, Settings, say_number
+from prequential.specs import check_kinds, nearest
 from prequential.storage.toml import read_toml
 
 MOST_THREADS = 1024
@@ -135,19 +135,32 @@ def placed_settings(content: dict[str, Any], path: Path | str) -> Iterator[tuple
     """Table, name and value of each setting; one that is unknown, in the wrong table or given twice is refused."""
     tables = {table: content[table] for table in HINTS if isinstance(content.get(table), dict)}
     flat = {name: value for name, value in content.items() if name not in tables}  # `learner` can be the name of one
-    seen: dict[str, str] = {}
+    seen: dict[str, tuple[str, str]] = {}
+    old: list[str] = []
     for place, values in [("", flat), *tables.items()]:
         for raw, value in values.items():
-            name = raw.replace("-", "_")
+            written = raw.replace("-", "_")
+            if written in REMOVED:
+                old += [written] if value != REMOVED[written] else []
+                continue
+            name = SETTINGS.get(written, written)
+            old += [written] if name != written else []
             table = next((table for table, hints in HINTS.items() if name in hints), None)
             if table is None:
-                near = get_close_matches(name[:100], [*HINTS["run"], *HINTS["learner"]], 1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise BadSetting(f"{path}: unknown setting {raw!r}{hint}")
+                raise BadSetting(f"{path}: unknown setting {raw!r}{nearest(name, [*HINTS['run'], *HINTS['learner']])}")
             if place and place != table:
                 raise BadSetting(f"{path}: {name} is under [{place}], expected it under [{table}]")
             if name in seen:
-                where = " and ".join(dict.fromkeys(f"under [{p}]" if p else "at the top" for p in (seen[name], place)))
-                raise BadSetting(f"{path}: {name} is given twice, {where}; leave out one of the two")
-            seen[name] = place
+                _refuse_twice(path, name, (seen[name], (written, place)))
+            seen[name] = written, place
             yield table, name, value
+    warn_of(old, SETTINGS)
+
+
+def _refuse_twice(path: Path | str, name: str, given: tuple[tuple[str, str], tuple[str, str]]) -> None:
+    """Raises the sentence on a setting that is given twice, each time as (what is written, its table)."""
+    for written, _ in given:
+        if written != name:
+            raise BadSetting(f"{path}: {written} is now called {name}, and it is given twice; leave out {written}")
+    where = " and ".join(dict.fromkeys(f"under [{place}]" if place else "at the top" for _, place in given))
+    raise BadSetting(f"{path}: {name} is given twice, {where}; leave out one of the two")

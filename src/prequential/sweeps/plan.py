@@ -172,8 +172,8 @@ def say_value(value: Any) -> str:
 def with_options(spec: str, options: dict[str, Any]) -> str:
     """A learner's name with these options added to its brackets.
 
-    >>> with_options("er(batch=8)", {"rate": 0.01})
-    'er(batch=8,rate=0.01)'
+    >>> with_options("er(batch=8)", {"momentum": 0.5})
+    'er(batch=8,momentum=0.5)'
     """
     for name in parse_call(spec)[1]:
         if name in options:

@@ -29,7 +29,7 @@ VARIANTS = {
 
 
 def make(classes=10, **changes):
-    return Learner(classes, behind=True, **{**SMALL, **changes})
+    return Learner(classes, async_steps=True, **{**SMALL, **changes})
 
 
 def examples(n, seed=0):
@@ -40,7 +40,7 @@ def examples(n, seed=0):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_battery(check, variant):
-    check(lambda classes: Learner(classes, behind=True, **{**SMALL, **VARIANTS[variant]}))
+    check(lambda classes: Learner(classes, async_steps=True, **{**SMALL, **VARIANTS[variant]}))
 
 
 def shown(learner):
@@ -184,7 +184,7 @@ def test_killed_and_opened_again_it_goes_on_exactly(tmp_path):
             learner.save()
     learner.close()
     opened = Learner.open(tmp_path / "home")  # the save at 41, and what the journal holds after it
-    assert opened.settings.behind
+    assert opened.settings.async_steps
     assert opened.position == 72
     for other in (opened, plain):
         other.learn_many(x[72:112], y[72:112])
@@ -208,7 +208,7 @@ def test_saved_while_steps_are_under_way_it_goes_on_exactly(tmp_path, monkeypatc
 
 def test_flush_takes_the_steps_of_an_unfinished_chunk():
     stream = digits(tasks=1, task_length=200)
-    late, ordinary = make(streams=6), Learner(10, **{**SMALL, "streams": 6})
+    late, ordinary = make(num_streams=6), Learner(10, **{**SMALL, "streams": 6})
     for t in range(0, 200, 5):
         chunk = stream.read(t, t + 5)
         for learner in (late, ordinary):
@@ -234,7 +234,7 @@ def test_it_learns_from_a_stream_and_goes_on_with_other_examples():
 def test_dropout_and_images_resume_exactly(tmp_path):
     stream = digits(tasks=1, task_length=64, images=True)
     x, y = np.kron(stream.read(0, 64).x, np.ones((1, 2, 2), np.uint8)), stream.read(0, 64).y
-    learner = make(extractor="vgg", streams=2)
+    learner = make(extractor="vgg", num_streams=2)
     learner.learn_many(x[:40], y[:40])
     learner.save(tmp_path / "saved")
     loaded = Learner.load(tmp_path / "saved")

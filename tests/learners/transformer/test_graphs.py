@@ -110,7 +110,7 @@ def test_losses_and_parameters_are_the_same_to_the_bit(variant, classes, taken, 
 
 def test_images_are_learnt_the_same(taken):
     x, y = examples(images=True)
-    plain, graphed = (make(extractor="convnet", streams=2, graphs=graphs) for graphs in (False, True))
+    plain, graphed = (make(extractor="convnet", num_streams=2, graphs=graphs) for graphs in (False, True))
     assert np.array_equal(plain.observe(x[:96], y[:96]).log_loss, graphed.observe(x[:96], y[:96]).log_loss)
     assert same_state(plain.state_dict()["learner"]["trainer"], graphed.state_dict()["learner"]["trainer"])
     assert taken["all"] > 2
@@ -155,7 +155,7 @@ def tensors_of(optimiser):
 
 @pytest.mark.parametrize("steps", [0, 3])
 def test_steps_are_undone_in_place(steps):
-    settings = Settings(width=8, heads=2, depth=1, window=4, chunk=4, graphs=True)
+    settings = Settings(width=8, num_query_heads=2, depth=1, window=4, chunk_size=4, graphs=True)
     torch.manual_seed(0)
     model = PiTransformer(settings, features=3, classes=2)
     optimiser = Optimiser(model, settings)
@@ -249,7 +249,7 @@ def test_the_watch_sees_what_comes_from_nowhere():
 
 def test_tables_are_kept_with_their_graph():
     x, y = examples()
-    learner = make(graphs=True, method="paper", streams=1)
+    learner = make(graphs=True, method="paper", num_streams=1)
     learner.learn_many(x[:64], y[:64])
     model = learner.model
     (band,) = (band for (tokens, _), band in model._bands.items() if tokens == 16)

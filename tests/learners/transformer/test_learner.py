@@ -28,7 +28,7 @@ def make(classes=10, **changes):
 @pytest.mark.parametrize("streams", [1, 2, 5])
 @pytest.mark.parametrize("length", [1, 16, 50])
 def test_number_of_steps(updates, streams, length):
-    learner = make(updates=updates, streams=streams)
+    learner = make(updates=updates, num_streams=streams)
     evaluate(digits(tasks=1, task_length=length), learner)
     turns = -(-length // 16)
     assert learner._trainer.steps == (turns if updates == "joint" else turns * streams)
@@ -52,7 +52,7 @@ def test_the_reported_loss_is_from_before_the_step_on_its_labels(model, monkeypa
 
 
 def test_a_replay_stream_that_goes_back_has_an_empty_cache_and_the_others_do_not():
-    learner = make(streams=20)
+    learner = make(num_streams=20)
     stream = digits(tasks=1, task_length=200)
     learner.replay_from(stream)
     seen = {"back": 0, "on": 0}
@@ -67,7 +67,7 @@ def test_a_replay_stream_that_goes_back_has_an_empty_cache_and_the_others_do_not
 
 
 def test_replay_reads_the_chunks_the_readers_stand_at(monkeypatch):
-    learner = make(streams=4)
+    learner = make(num_streams=4)
     stream = digits(tasks=1, task_length=160)
     learner.replay_from(stream)
     read = []
@@ -87,7 +87,7 @@ def test_replay_reads_the_chunks_the_readers_stand_at(monkeypatch):
 
 
 def test_flush_in_the_middle_of_a_chunk_never_replays_the_present():
-    learner = make(streams=6)
+    learner = make(num_streams=6)
     stream = digits(tasks=1, task_length=200)
     for t in range(0, 200, 5):
         chunk = stream.read(t, t + 5)
@@ -111,7 +111,7 @@ def test_frozen_parameters_stay_and_the_context_goes_on(updates):
 
 
 def test_joint_updates_learn_from_replayed_chunks_in_one_step():
-    alone, joint = make(streams=1), make(streams=3, updates="joint")
+    alone, joint = make(num_streams=1), make(num_streams=3, updates="joint")
     stream = digits(tasks=1, task_length=64)
     a, b = evaluate(stream, alone), evaluate(stream, joint)
     assert alone._trainer.steps == joint._trainer.steps == 4
@@ -289,7 +289,7 @@ class TestImages:
         stream = digits(tasks=1, task_length=48, images=True)
         big = np.kron(stream.read(0, 48).x, np.ones((1, 2, 2), np.uint8))
         y = stream.read(0, 48).y
-        learner = make(extractor=extractor, model=model, streams=2, extractor_rate=0.0)
+        learner = make(extractor=extractor, model=model, num_streams=2, extractor_learning_rate=0.0)
         learner.learn_many(big[:16], y[:16])
         before = {name: p.clone() for name, p in learner.model.named_parameters()}
         learner.learn_many(big[16:32], y[16:32])
@@ -305,7 +305,7 @@ class TestImages:
     def test_dropout_is_off_in_what_is_reported(self):
         stream = digits(tasks=1, task_length=32, images=True)
         x, y = np.kron(stream.read(0, 32).x, np.ones((1, 2, 2), np.uint8)), stream.read(0, 32).y
-        learner = make(extractor="vgg", streams=1)
+        learner = make(extractor="vgg", num_streams=1)
         learner.learn_many(x[:16], y[:16])
         expected = [learner.predict_log_proba_many(x[16:17])[0, learner.labels.class_id(y[16])]]
         reported = learner.observe(x[16:], y[16:])
@@ -370,8 +370,8 @@ def test_missing_values_count_as_the_mean():
     x[random.random(x.shape) < 0.2] = np.nan
     charges = learner.observe(x, (np.nan_to_num(x[:, 0]) > 0).tolist())
     assert np.isfinite(charges.log_loss).all()
-    with pytest.raises(BadSetting, match="standardise"):
-        Learner(2, **SMALL, missing=True, standardise=False).learn([1.0, np.nan], 0)
+    with pytest.raises(BadSetting, match="standardize"):
+        Learner(2, **SMALL, missing=True, standardize=False).learn([1.0, np.nan], 0)
 
 
 def test_after_a_stream_was_left_early_its_future_is_out_of_reach():
@@ -384,7 +384,7 @@ def test_after_a_stream_was_left_early_its_future_is_out_of_reach():
 
 
 def test_values_too_large_for_the_network_are_refused():
-    learner = make(standardise=False)
+    learner = make(standardize=False)
     learner.learn([1.0, 2.0], 0)
     before = learner.state_dict()
     with pytest.raises(BadInput, match=r"example 1: feature \(1,\) is 1e\+39, expected at most 3.4e\+38"):
@@ -396,7 +396,7 @@ def test_values_too_large_for_the_network_are_refused():
 
 def test_half_precision_stays_close():
     stream = digits(tasks=2, task_length=160)
-    full, half = make(streams=2), make(streams=2, precision="bfloat16")
+    full, half = make(num_streams=2), make(num_streams=2, precision="bfloat16")
     a, b = evaluate(stream, full), evaluate(stream, half)
     assert a.log_loss != b.log_loss
     assert a.log_loss == pytest.approx(b.log_loss, abs=0.05)
@@ -453,7 +453,7 @@ def test_what_is_predicted_before_it_is_learnt_changes_no_bit_of_what_is_learnt(
 
 
 def test_where_learning_was_stopped_multiply_accumulates_are_those_of_a_pass():
-    learner = make(streams=3, freeze_at=32, average=0.0, neighbours=0)
+    learner = make(num_streams=3, freeze_at=32, ema_decay=0.0, num_neighbors=0)
     chunk = digits(tasks=1, task_length=64).read(0, 64)
     learner.learn_many(chunk.x[:32], chunk.y[:32])
     learning = learner.macs_per_example()

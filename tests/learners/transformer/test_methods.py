@@ -57,7 +57,7 @@ def test_the_transformer_starts_with_the_same_weights_in_every_method():
     x = np.zeros((1, 4), np.float32)
     started = {}
     for method in ("paper", "mixed"):
-        learner = make(method=method, streams=1, rate=0.0, **ONLY_HEADS)
+        learner = make(method=method, num_streams=1, learning_rate=0.0, **ONLY_HEADS)
         learner.learn_many(x, [0])
         started[method] = dict(learner.model.named_parameters())
     assert set(started["paper"]) < set(started["mixed"])
@@ -102,7 +102,7 @@ def test_every_head_is_trained_on_its_own_loss_alone(model, monkeypatch):
 
 
 def make_first(model):
-    learner = make(model=model, rate=0.0)
+    learner = make(model=model, learning_rate=0.0)
     learner.learn_many(np.zeros((16, 64), np.float32), [0] * 16)
     return dict(learner.model.named_parameters())
 
@@ -138,11 +138,11 @@ def test_images_in_both_methods(extractor, updates):
     """Also where what is reported takes a pass of its own (vgg has dropout), and the extractor learns from copying."""
     chunk = digits(tasks=1, task_length=40, images=True).read(0, 40)
     x = np.kron(chunk.x, np.ones((1, 2, 2), np.uint8))
-    whole, single = (make(extractor=extractor, updates=updates, streams=2) for _ in range(2))
+    whole, single = (make(extractor=extractor, updates=updates, num_streams=2) for _ in range(2))
     losses = whole.observe(x, chunk.y).log_loss
     one_by_one = [single.observe(x[t : t + 1], chunk.y[t : t + 1]).log_loss for t in range(40)]
     np.testing.assert_allclose(np.concatenate(one_by_one), losses, atol=2e-4)
-    copying = make(extractor=extractor, updates=updates, streams=1, method="copy")
+    copying = make(extractor=extractor, updates=updates, num_streams=1, method="copy")
     copying.learn_many(x[:16], chunk.y[:16])
     before = [parameter.clone() for parameter in copying.model.extractor.parameters()]
     copying.learn_many(x[16:32], chunk.y[16:32])
@@ -159,7 +159,7 @@ def test_what_copying_costs_is_counted():
     copying = 20 * (16 + 10)  # examples × (width of a key, labels)
     assert macs["mixed"] - macs["paper"] == 3 * 3 * (2 * copying + 16 * 16)  # passes, streams; the deep one has a map
     assert macs["copy"] == 3 * 3 * (64 * 2 * 16 + copying)
-    whole = make(hidden=64, neighbours=100)
+    whole = make(mlp_width=64, num_neighbors=100)
     whole.learn_many(chunk.x, chunk.y)
     # one more forward pass, of the average, and what neighbours are compared by
     assert whole.macs_per_example() == macs["mixed"] * 10 / 9 + 100 * 64
@@ -170,7 +170,7 @@ class TestAverage:
 
     def test_it_follows_what_is_learnt(self):
         chunk = digits(tasks=1, task_length=64).read(0, 64)
-        learner = make(average=0.5)
+        learner = make(ema_decay=0.5)
         learner._prepare(chunk.x[:1])
         trainer = learner._trainer
         expected = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
@@ -186,7 +186,7 @@ class TestAverage:
 
     def test_the_steps_are_those_without_it(self):
         chunk = digits(tasks=1, task_length=64).read(0, 64)
-        with_it, without = make(average=0.9), make(average=0.0)
+        with_it, without = make(ema_decay=0.9), make(ema_decay=0.0)
         for learner in (with_it, without):
             learner.learn_many(chunk.x, chunk.y)
         for a, b in zip(with_it.model.parameters(), without.model.parameters(), strict=True):
@@ -194,7 +194,7 @@ class TestAverage:
 
     def test_predictions_come_from_it(self):
         chunk = digits(tasks=1, task_length=80).read(0, 80)
-        learner = make(average=0.9, neighbours=0)
+        learner = make(ema_decay=0.9, num_neighbors=0)
         learner.learn_many(chunk.x[:64], chunk.y[:64])
         before = learner.predict_log_proba_many(chunk.x[64:65])
         with torch.no_grad():
@@ -215,7 +215,7 @@ def test_neighbours_remember_beyond_the_window():
     x, y = kinds[order].astype(np.float32), labels[order].tolist()
     charged = {}
     for neighbours in (0, 192):
-        learner = make(2, window=8, neighbours=neighbours)
+        learner = make(2, window=8, num_neighbors=neighbours)
         learner.learn_many(x, y)
         charged[neighbours] = learner.observe(x, y).log_loss.mean()
     assert charged[192] < charged[0] - 0.2
@@ -223,7 +223,7 @@ def test_neighbours_remember_beyond_the_window():
 
 def test_neighbours_need_vectors():
     with pytest.raises(BadSetting, match=r"neighbours \(5\) needs vectors, but x has shape \(8, 8\)"):
-        make(neighbours=5).learn_many(np.zeros((1, 8, 8), np.uint8), [0])
+        make(num_neighbors=5).learn_many(np.zeros((1, 8, 8), np.uint8), [0])
 
 
 def test_labels_never_met_have_a_share_in_what_is_copied():

@@ -9,7 +9,7 @@ from prequential.learners.transformer.optimizer import Optimiser
 from prequential.models.pi import PiTransformer
 from prequential.settings import Settings
 
-SETTINGS = Settings(width=16, depth=1, window=8, chunk=4, method="paper", warmup=20, weight_decay=0.1)
+SETTINGS = Settings(width=16, depth=1, window=8, chunk_size=4, method="paper", warmup_examples=20, weight_decay=0.1)
 
 
 def new() -> tuple[PiTransformer, Optimiser]:

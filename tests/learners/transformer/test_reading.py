@@ -110,7 +110,7 @@ def test_the_same_is_read_in_the_same_order_and_learnt_to_the_bit(changes):
     assert "read-ahead" in streams[BESIDE].threads
     starts = [[start for start, _ in stream.reads] for stream in streams.values()]
     assert starts[0] == starts[1]
-    assert len(starts[0]) == 9 * (learners[BESIDE].settings.streams - 1)
+    assert len(starts[0]) == 9 * (learners[BESIDE].settings.num_streams - 1)
 
 
 def test_slow_streams_get_a_thread_and_fast_ones_none(clock):
@@ -195,7 +195,7 @@ def test_few_chunks_wait_at_a_time():
 
 def test_steps_behind_read_up_front():
     stream, plain = Slow(seconds=0.002), Slow()
-    late, ordinary = learner_on(stream, behind=True), learner_on(plain)
+    late, ordinary = learner_on(stream, async_steps=True), learner_on(plain)
     for learner, its in ((late, stream), (ordinary, plain)):
         run(learner, its)
     late.state_dict()

@@ -39,7 +39,7 @@ class TrainerBehind(Trainer):
         if here().count > 1:
             # their messages must come in the same order everywhere, which two threads do not promise
             raise BadSetting(f"behind (True) needs one process, but {here().count} share the streams")
-        super().__init__(settings.changed(streams=1, average=0.0), **given)  # it replays nothing
+        super().__init__(settings.changed(num_streams=1, ema_decay=0.0), **given)  # it replays nothing
         self._back = Trainer(settings, **given, reports=False)  # the same network: it starts from the same seed
         self.readers = self._back.readers
         self._steps: Future[None] | None = None  # under way or done, until the next chunk is complete
@@ -88,7 +88,7 @@ class TrainerBehind(Trainer):
         """The chunk's log-probabilities; from here on its steps are taken behind what comes next."""
         log_p = self._pass(chunk)
         # the past is read here, as streams need not bear two readers at a time; all work on it is done behind
-        first = position < self.settings.chunk
+        first = position < self.settings.chunk_size
         past = [] if first else [replay(reader) for reader in range(len(self.readers))]
 
         def take_steps() -> None:

@@ -67,7 +67,7 @@ class Inputs:
     """
 
     def __init__(self, settings: Settings, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        allow(1000 * settings.streams, f"{settings.streams} streams")
+        allow(1000 * settings.num_streams, f"{settings.num_streams} streams")
         image = len(shape) > 1
         self.extractor = settings.extractor if settings.extractor != "auto" else ("convnet" if image else "none")
         if self.extractor != "none" and not image:
@@ -75,20 +75,22 @@ class Inputs:
         self.image_bytes = image and dtype == np.uint8
         self._vectors = self.extractor == "none"
         self._width = int(np.prod(shape))
-        self._recent = settings.recent if settings.recent is not None else (300 if self._width <= FEW else 0)
-        self.neighbours = settings.neighbours or 0
-        if settings.neighbours is None and settings.method == "mixed" and settings.use_input and self._vectors:
+        self._recent = (
+            settings.recent_window if settings.recent_window is not None else (300 if self._width <= FEW else 0)
+        )
+        self.neighbours = settings.num_neighbors or 0
+        if settings.num_neighbors is None and settings.method == "mixed" and settings.use_input and self._vectors:
             self.neighbours = min(4096, COMPARISONS // self._width) if self._width <= FEW else 0
         if self.neighbours and not self._vectors:
             raise BadSetting(f"neighbours ({self.neighbours}) needs vectors, but x has shape {shape}")
         self.compared = self._width
-        standardise = not image if settings.standardise is None else settings.standardise and self._vectors
-        self.features = self._width * (2 if standardise and self._recent else 1) if self._vectors else 0
-        self._border = self._statistics() if standardise else None
-        self._live = self._statistics() if standardise else None
+        standardize = not image if settings.standardize is None else settings.standardize and self._vectors
+        self.features = self._width * (2 if standardize and self._recent else 1) if self._vectors else 0
+        self._border = self._statistics() if standardize else None
+        self._live = self._statistics() if standardize else None
         # the last example to predict, if it was alone: itself, standardised, and the statistics with it
         self._foreseen: tuple[np.dtype[Any], bytes, np.ndarray, After] | None = None
-        self._replays = [self._statistics() for _ in range(settings.streams - 1)] if standardise else []
+        self._replays = [self._statistics() for _ in range(settings.num_streams - 1)] if standardize else []
 
     @property
     def standardises(self) -> bool:

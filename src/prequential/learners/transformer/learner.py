@@ -35,7 +35,7 @@ from prequential.trust import stored_arguments
 class Learner(OnlineLearner):
     """A transformer that learns in context at once and by gradient steps on every chunk and its replay-streams.
 
-    Whatever the sizes in which examples arrive, gradient steps are taken on the same chunks of `settings.chunk`
+    Whatever the sizes in which examples arrive, gradient steps are taken on the same chunks of `settings.chunk_size`
     examples, each with the keys and values that one pass over the whole chunk gives: the state at a chunk border
     depends on the examples alone. In between, each example learnt is in the context of the next prediction.
 
@@ -82,10 +82,10 @@ class Learner(OnlineLearner):
     ) -> None:
         super().__init__(classes, missing=missing)
         self.settings = (settings or Settings()).changed(**changes)
-        check_missing(missing, self.settings.standardise)
+        check_missing(missing, self.settings.standardize)
         self.device = find_device(device)
         self._check_memory(1)
-        self.stride = self.settings.chunk
+        self.stride = self.settings.chunk_size
         self._home: Home | None = None
         self._inputs: Inputs | None = None  # made when the first example shows what x looks like
         self._trainer: Trainer | None = None
@@ -129,8 +129,8 @@ class Learner(OnlineLearner):
         forward = self.model.macs_per_example() + self.model.extractor_macs_per_example()
         assert self._trainer is not None
         votes = 0.0 if self._trainer.neighbours is None else self._trainer.neighbours.macs()
-        apart = self.settings.behind or self.settings.averaging > 0
-        learning = (3.0 * self.settings.streams + apart) * forward + votes
+        apart = self.settings.async_steps or self.settings.effective_ema_decay > 0
+        learning = (3.0 * self.settings.num_streams + apart) * forward + votes
         stop = self.settings.freeze_at
         if stop is None or stop >= self.position:
             return learning
@@ -175,16 +175,16 @@ class Learner(OnlineLearner):
         self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
 
     def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
-        if self.settings.behind and os.getpid() != self._process:
+        if self.settings.async_steps and os.getpid() != self._process:
             raise BadInput("this process was forked: a learner whose steps run behind can predict in it, but not learn")
         slots = super()._commit(x, ys)
         self._memory.write(x, [self.labels[slot] for slot in slots])
         return slots
 
     def _wait(self, count: int | None = None) -> None:
-        room = self.settings.chunk - (self._done + len(self._pending_slots)) % self.settings.chunk
+        room = self.settings.chunk_size - (self._done + len(self._pending_slots)) % self.settings.chunk_size
         # a whole chunk is predicted while the steps before it are taken; for a few examples that is not worth a wait
-        if self._trainer is not None and (count is None or (count >= room and count < self.settings.chunk)):
+        if self._trainer is not None and (count is None or (count >= room and count < self.settings.chunk_size)):
             self._trainer.wait()
 
     def _take(self, x: np.ndarray, slots: np.ndarray, report: bool) -> np.ndarray:
@@ -195,7 +195,7 @@ class Learner(OnlineLearner):
         reported = []
         start = 0
         while start < len(slots):
-            room = self.settings.chunk - (self._done + len(self._pending_slots)) % self.settings.chunk
+            room = self.settings.chunk_size - (self._done + len(self._pending_slots)) % self.settings.chunk_size
             part = slice(start, start + room)
             start += room
             self._memory.advance(len(slots[part]))
@@ -236,7 +236,7 @@ class Learner(OnlineLearner):
         self._pending_x, self._pending_slots = [], []
         if self.settings.freeze_at is not None and self._done > self.settings.freeze_at:
             return self._trainer.score(chunk)
-        following = self._done // self.settings.chunk + 1
+        following = self._done // self.settings.chunk_size + 1
         replay: Replay = self._past_chunk if not past else lambda reader: self._past_chunk(reader, past[reader])
         return self._trainer.turn(chunk, replay, position=position, following=following)
 
@@ -245,14 +245,14 @@ class Learner(OnlineLearner):
         assert self._trainer is not None
         done = self._done + len(self._pending_slots) + len(slots)
         frozen = self.settings.freeze_at is not None and done > self.settings.freeze_at
-        if not self._memory.reads_fast or self._done < self.settings.chunk or frozen or self._trainer.busy:
+        if not self._memory.reads_fast or self._done < self.settings.chunk_size or frozen or self._trainer.busy:
             return []  # streams that are slow are read beside the steps, and while steps are under way, after them
         return [self._read_past(reader) for reader in range(len(self._trainer.readers))]
 
     def _read_past(self, reader: int) -> Chunk:
         assert self._trainer is not None
-        start = (self._trainer.readers.chunk[reader] - 1) * self.settings.chunk
-        return self._memory.read(start, start + self.settings.chunk)
+        start = (self._trainer.readers.chunk[reader] - 1) * self.settings.chunk_size
+        return self._memory.read(start, start + self.settings.chunk_size)
 
     def _past_chunk(self, reader: int, chunk: Chunk | None = None) -> Callable[[], Examples]:
         """Reads the chunk at which a replay stream stands; calling the result makes it what it was when it was new."""
@@ -281,7 +281,7 @@ class Learner(OnlineLearner):
         if self.missing and not inputs.standardises:
             raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
         self._check_memory(inputs.features)
-        trainer = TrainerBehind if self.settings.behind else Trainer
+        trainer = TrainerBehind if self.settings.async_steps else Trainer
         self._trainer = trainer(
             self.settings,
             features=inputs.features,
@@ -296,14 +296,16 @@ class Learner(OnlineLearner):
 
     def _check_memory(self, features: int) -> None:
         s, classes = self.settings, self.labels.capacity
-        sizes = f"width ({s.width}), depth ({s.depth}), window ({s.window}), streams ({s.streams}), classes ({classes})"
+        sizes = (
+            f"width ({s.width}), depth ({s.depth}), window ({s.window}), streams ({s.num_streams}), classes ({classes})"
+        )
         what = f"{features} features, {sizes}" if features > 1 else sizes
         if self.device.type == "cpu":
             check_fits(s.least_bytes(classes, features), what)
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         x = super()._checked(xs, ys)
-        if x.ndim > 2 or self.settings.standardise is False:
+        if x.ndim > 2 or self.settings.standardize is False:
             check_float32(x, self.position)
         if self._inputs is not None and x.ndim > 2 and (x.dtype == np.uint8) != self._inputs.image_bytes:
             expected = "uint8" if self._inputs.image_bytes else "floats"

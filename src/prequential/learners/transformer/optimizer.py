@@ -39,7 +39,7 @@ class Optimiser:
             groups.setdefault((name.startswith("extractor."), decays), []).append(parameter)
             self._names.append(name)
             self._parameters.append(parameter)
-        self._base = [settings.extractor_rate if extractor else settings.step_size for extractor, _ in groups]
+        self._base = [settings.extractor_learning_rate if extractor else settings.step_size for extractor, _ in groups]
         self._adamw = torch.optim.AdamW(
             [
                 {"params": members, "weight_decay": settings.weight_decay if decays else 0.0}
@@ -209,10 +209,10 @@ def _copies(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def rate_factor(settings: Settings, position: int) -> float:
     """What the learning rate is multiplied by at a position of the stream."""
     t = position + 1
-    factor = min(1.0, t / settings.warmup) if settings.warmup else 1.0
-    if settings.decay == "inverse-sqrt":
-        factor *= min(1.0, math.sqrt(settings.decay_examples / t))
-    elif settings.decay == "cosine":
-        done = min(1.0, t / settings.decay_examples)
+    factor = min(1.0, t / settings.warmup_examples) if settings.warmup_examples else 1.0
+    if settings.lr_decay == "inverse-sqrt":
+        factor *= min(1.0, math.sqrt(settings.lr_decay_examples / t))
+    elif settings.lr_decay == "cosine":
+        done = min(1.0, t / settings.lr_decay_examples)
         factor *= 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done))
     return factor

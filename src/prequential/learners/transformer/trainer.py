@@ -82,7 +82,7 @@ class Trainer:
     ) -> None:
         self.settings, self.device = settings, device
         self.ranks = here()
-        self.ranks.check(settings.streams, settings.updates)
+        self.ranks.check(settings.num_streams, settings.updates)
         with torch.random.fork_rng(
             devices=range(torch.cuda.device_count())
         ):  # reproducible, and nobody else's random numbers are touched
@@ -94,17 +94,19 @@ class Trainer:
             kind = PiTransformer if settings.model == "pi" else TwoTokenTransformer
             self.model = kind(settings, features=features, classes=classes, extractor=network).to(device)
         # what predicts: an average of the parameters that learn, or these themselves
-        self.shown = copy.deepcopy(self.model).requires_grad_(False).eval() if settings.averaging else self.model
+        self.shown = (
+            copy.deepcopy(self.model).requires_grad_(False).eval() if settings.effective_ema_decay else self.model
+        )
         self.steps = 0  # gradient steps taken
-        self.readers = ReplayReaders(settings.streams - 1, seed=settings.seed)
+        self.readers = ReplayReaders(settings.num_streams - 1, seed=settings.seed)
         self.context = self.model.new_context()
         # a pass that learns looks back on what the parameters that learn have made of the past
         apart = reports and self.shown is not self.model
         self.learning_context = self.model.new_context() if apart else self.context
-        self.replay_contexts = [self.model.new_context() for _ in range(settings.streams - 1)]
+        self.replay_contexts = [self.model.new_context() for _ in range(settings.num_streams - 1)]
         self.neighbours: Neighbours | None = None
         if neighbours and reports:
-            self.neighbours = Neighbours(memory=neighbours, chunk=settings.chunk, width=compared, classes=classes)
+            self.neighbours = Neighbours(memory=neighbours, chunk=settings.chunk_size, width=compared, classes=classes)
         self.mixer = Mixer(len(self.model.heads) + (self.neighbours is not None))
         self._foreseen: _Foreseen | None = None  # the last prediction, if it was of one x
         self._dropout = network is not None and bool(network.dropout)
@@ -177,7 +179,7 @@ class Trainer:
     def take_steps(self, chunk: Examples, replay: Replay, *, position: int, following: int) -> list[Tensor] | None:
         """The steps of a turn, and each head's log-probabilities from before them, where they are computed."""
         self._foreseen = None
-        turn = position // self.settings.chunk + 1
+        turn = position // self.settings.chunk_size + 1
         past: Replay = replay if turn > 1 else (lambda _: lambda: chunk)
         if self.settings.updates == "joint":
             past_chunks = [past(reader)() for reader in range(len(self.readers))]
@@ -198,7 +200,7 @@ class Trainer:
 
     def _follow(self, turn: int) -> None:
         """Moves the average of the parameters towards those after this turn, farther at the start."""
-        share = min(self.settings.averaging, turn / (turn + 9))
+        share = min(self.settings.effective_ema_decay, turn / (turn + 9))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.shown.parameters()), list(self.model.parameters()), 1 - share)
 
@@ -215,7 +217,7 @@ class Trainer:
         groups = [[stream for stream in mine if len(mine[stream][1]) == length] for length in lengths]
         batches = [self._batch([contexts[i] for i in group], [mine[i] for i in group]) for group in groups]
         self._begin_step(position)
-        if self._graphs is not None and lengths == [self.settings.chunk] and all(full(contexts[i]) for i in mine):
+        if self._graphs is not None and lengths == [self.settings.chunk_size] and all(full(contexts[i]) for i in mine):
             made = [self._graphs(batches[0])]
         else:
             made = self._learn(batches, len(chunks))
