@@ -374,7 +374,7 @@ class Comparison(Place):
         learners = ["transformer", "last-label"]
         return run_command(
             ["compare", "--learners", *learners, "--on", "digits(tasks=2, task_length=24)", "--seeds", "0",
-             "--jobs", "0", "--out", str(folder / "out"), *works.FLAGS, "--rate", f"0.0{variant + 1}"]
+             "--jobs", "0", "--out", str(folder / "out"), *works.FLAGS, "--learning-rate", f"0.0{variant + 1}"]
         )  # fmt: skip
 
     def use(self, folder: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from prequential.settings import for_digits
 from prequential.streams.datasets.digits import digits
 
 TARGETS = {CLOC.name: 0.8, EMNIST.name: 0.65}
-SMALL = {"depth": 1, "window": 32, "chunk": 8}  # what --quick makes of the large ones
+SMALL = {"depth": 1, "window": 32, "chunk_size": 8}  # what --quick makes of the large ones
 MEANING = "multiply-accumulates a second of training over those of its products alone"
 
 

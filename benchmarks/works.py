@@ -24,7 +24,15 @@ from rich.console import Console
 from prequential.learners.transformer.learner import Learner
 from prequential.storage.checkpoint import CheckpointFolder
 
-SMALL: dict[str, Any] = {"width": 8, "heads": 2, "depth": 1, "window": 16, "chunk": 8, "streams": 2, "recent": 16}
+SMALL: dict[str, Any] = {
+    "width": 8,
+    "num_query_heads": 2,
+    "depth": 1,
+    "window": 16,
+    "chunk_size": 8,
+    "num_streams": 2,
+    "recent_window": 16,
+}
 FLAGS = [part for name, value in SMALL.items() for part in (f"--{name}", str(value))]
 EXAMPLES = 60  # of a live learner
 FEATURES = 5
@@ -143,8 +151,8 @@ class RunWork(Work):
         kinds = (
             [*digits, *FLAGS],
             [*digits, *FLAGS, "--updates", "joint", "--method", "paper"],
-            [*digits, "--learner", "er(hidden=[8])"],
-            [*digits, *FLAGS, "--behind", "--neighbours", "32"],
+            [*digits, "--learner", "er(hidden_sizes=[8])"],
+            [*digits, *FLAGS, "--async-steps", "--num-neighbors", "32"],
         )
         main(["run", *common, *kinds[self.variant]])
 
@@ -164,7 +172,7 @@ class LiveWork(Work):
         home = self.folder / "home"
         if (home / "learner.json").is_file():
             return Learner.open(home)
-        more: dict[str, Any] = {"behind": True} if self.variant == 3 else {}
+        more: dict[str, Any] = {"async_steps": True} if self.variant == 3 else {}
         if has_durability():
             more["durability"] = self.durability[self.variant]
         return Learner(len(LABELS), home=home, seed=self.variant, num_neighbors=16, **SMALL, **more)
@@ -259,7 +267,7 @@ class CompareWork(Work):
         from prequential.cli.app import main
 
         fork_jobs()
-        learners = ["transformer", "last-label", "er(hidden=[8])"]
+        learners = ["transformer", "last-label", "er(hidden_sizes=[8])"]
         main(["compare", "--learners", *learners, "--on", "digits(tasks=2, task_length=40)", "--seeds", "0", "1",
               "--checkpoint-seconds", "0", "--jobs", str(2 * self.variant), "--out", str(self.folder / "out"), *FLAGS])  # fmt: skip
 
@@ -282,12 +290,12 @@ class SweepWork(Work):
 
         fork_jobs()
         method = 'method = "grid"' if self.variant else 'method = "random"\ntrials = 4'
-        rate = "[0.01, 0.1]" if self.variant else "{ low = 0.01, high = 0.1, log = true }"
-        settings = "".join(f"{name} = {value}\n" for name, value in SMALL.items() if name != "streams")
+        rates = "[0.01, 0.1]" if self.variant else "{ low = 0.01, high = 0.1, log = true }"
+        settings = "".join(f"{name} = {value}\n" for name, value in SMALL.items() if name != "num_streams")
         file = self.folder / "sweep.toml"
         file.write_text(
             f'[sweep]\nname = "small"\n{method}\n[run]\ntasks = 2\ntask_length = 40\ncheckpoint_seconds = 0.0\n'
-            f"[learner]\n{settings}[vary]\nrate = {rate}\nstreams = [1, 2]\n"
+            f"[learner]\n{settings}[vary]\nlearning_rate = {rates}\nnum_streams = [1, 2]\n"
         )
         main(["sweep", str(file), "--jobs", str(2 * self.variant), "--out", str(self.folder / "out")])
 

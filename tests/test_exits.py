@@ -39,8 +39,8 @@ def end(arguments, capsys):
     [
         (["run", "--width", "abc"], 'Invalid value for --width: unable to convert "abc" into int'),
         (["run", "--width", "nan"], "Invalid value for --width"),
-        (["run", "--rate", "nan"], "rate (nan) must be at"),
-        (["run", "--rate", "-inf"], "rate (-inf) must be at"),
+        (["run", "--learning-rate", "nan"], "learning_rate (nan) must be at"),
+        (["run", "--learning-rate", "-inf"], "learning_rate (-inf) must be at"),
         (["run", "--widht", "3"], "Unknown option: --widht. Did you mean --width?"),
         (["run", "--width", "w" * 100_000], "Invalid value for --width"),
         (["run", "--width"], "--width requires an argument"),
@@ -142,7 +142,7 @@ def test_an_output_that_is_full_is_one_sentence():
 
 def test_what_cannot_fit_into_memory_is_refused_before_it_is_allocated(monkeypatch):
     monkeypatch.setattr("prequential.memory.memory_bytes", lambda: 8 * 10**9)
-    for settings in ({"width": 2**38}, {"depth": 10**9}, {"window": 10**11}, {"streams": 10**10}):
+    for settings in ({"width": 2**38}, {"depth": 10**9}, {"window": 10**11}, {"num_streams": 10**10}):
         with pytest.raises(BadSetting, match="of memory, more than this machine has"):
             Learner(2, **settings)
     with pytest.raises(BadSetting, match=r"classes \(1000000000000\) would take"):

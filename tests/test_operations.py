@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from prequential.learners.transformer.learner import Learner
 
-SMALL: dict[str, Any] = {"width": 16, "depth": 2, "window": 16, "chunk": 8, "streams": 1, "neighbours": 16}
+SMALL: dict[str, Any] = {"width": 16, "depth": 2, "window": 16, "chunk_size": 8, "num_streams": 1, "num_neighbors": 16}
 SLACK = 1.03
 # operations, and tensors that were allocated for their results: of two turns, and of predicting one example
 MOST = {

@@ -47,7 +47,7 @@ OPTIONS = {  # of the baselines
 }
 REMOVED: dict[str, Any] = {}  # settings that are gone, and the value with which they changed nothing
 
-_silent: ContextVar[bool] = ContextVar("silent", default=False)
+_collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)  # None: each call warns by itself
 
 
 class RenamedSetting(FutureWarning):
@@ -77,21 +77,47 @@ def current_names(given: dict[str, Any], table: dict[str, str], *, warn: bool = 
 def warn_of(old: Iterable[str], table: dict[str, str]) -> None:
     """Says the new names of some old ones, in one line."""
     sentences = [
-        f"{name} is now called {table[name]}" if name in table else f"{name} has no effect any more"
-        for name in dict.fromkeys(old)
+        f"{name} is now called {table[name]}" if name in table else f"{name} has no effect any more" for name in old
     ]
-    if sentences and not _silent.get():
-        warnings.warn("; ".join(sentences), RenamedSetting, stacklevel=4)
+    collected = _collected.get()
+    if collected is not None:
+        collected += sentences
+    elif sentences:
+        _warn(sentences)
+
+
+def _warn(sentences: list[str]) -> None:
+    warnings.warn("; ".join(dict.fromkeys(sentences)), RenamedSetting, stacklevel=5)
+
+
+@contextmanager
+def one_warning() -> Iterator[None]:
+    """Inside, old names are collected; at the end one warning names all of them."""
+    outer, collected = _collected.get(), list[str]()
+    token = _collected.set(collected)
+    try:
+        yield
+    finally:
+        _collected.reset(token)
+    if outer is not None:
+        outer += collected
+    elif collected:
+        _warn(collected)
 
 
 @contextmanager
 def without_warning() -> Iterator[None]:
     """Inside, old names are taken without a word: they were read from a file that the program wrote."""
-    token = _silent.set(True)
+    token = _collected.set([])
     try:
         yield
     finally:
-        _silent.reset(token)
+        _collected.reset(token)
+
+
+def stored_names(kind: type, config: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a class that a file of an earlier version kept, under the names they have now."""
+    return current_names(config, getattr(kind, "old_names", {}), warn=False)
 
 
 def takes_old_names(table: dict[str, str]) -> Callable[[Kind], Kind]:
@@ -105,6 +131,7 @@ def takes_old_names(table: dict[str, str]) -> Callable[[Kind], Kind]:
             made(self, *args, **current_names(given, table))
 
         kind.__init__ = init  # type: ignore[misc]
+        kind.old_names = table  # type: ignore[attr-defined]
         return kind
 
     return decorate

@@ -70,7 +70,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     "; did you mean 'width'?"
     """
     names = list(names)
-    near = get_close_matches(name[:100], names, 1)
+    near = get_close_matches(name[:100], names, 1) or [known for known in names if len(name) > 2 and name in known]
     if near:
         return f"; did you mean {near[0]!r}?"
     shown = [name for i, name in enumerate(names) if len(", ".join(names[: i + 1])) <= MOST_NAMES]

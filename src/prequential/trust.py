@@ -12,12 +12,13 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from prequential.errors import BadCheckpoint, PrequentialError
+from prequential.renames import stored_names, without_warning
 from prequential.specs import check_kinds
 
 PLACES = ("home",)  # arguments that name a directory to write to, which are never a file's to choose
@@ -49,7 +50,8 @@ def names_from(stored: Path | None, *, trust: bool = False) -> Iterator[None]:
     """
     token = _stored.set(None if trust else stored)
     try:
-        yield
+        with without_warning() if stored is not None else nullcontext():
+            yield
     finally:
         _stored.reset(token)
 
@@ -75,6 +77,7 @@ def stored_arguments(kind: type, config: Any, path: str | Path) -> dict[str, Any
     """
     if not isinstance(config, dict):
         raise BadCheckpoint(f"{path} does not say what its {kind.__name__} is made with: config is no set of pairs")
+    config = stored_names(kind, config)
     known = inspect.signature(kind).parameters.values()
     free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known)
     for name in config:

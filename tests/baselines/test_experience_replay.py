@@ -70,7 +70,7 @@ def test_polrs_keeps_the_best_rate():
     timid = {"batch": 10, "buffer": 200, "rate": 1e-4, "period": 20}
     searching, fixed = ExperienceReplay(3, polrs=True, **timid), ExperienceReplay(3, **timid)
     found, stuck = searching.observe(x, y), fixed.observe(x, y)
-    assert searching.rate > 1e-3
+    assert searching.learning_rate > 1e-3
     assert found.log_loss[-1000:].mean() < stuck.log_loss[-1000:].mean() - 0.15
 
 
@@ -81,13 +81,13 @@ def test_polrs_selection_copies_weights_and_restarts():
     a, b, c = (torch.cat([p.flatten() for p in network.parameters()]) for network in learner.copies)
     assert not torch.equal(a, b)
     assert not torch.equal(b, c)
-    rate = learner.rate
+    rate = learner.learning_rate
     learner.right[:] = [0, 0, 1000]  # the slowest wins
     learner.observe(x[190:], y[190:])  # the tenth step
     a, b, c = (torch.cat([p.flatten() for p in network.parameters()]) for network in learner.copies)
     assert torch.equal(a, b)
     assert torch.equal(b, c)
-    assert learner.rate == rate / 2
+    assert learner.learning_rate == rate / 2
     assert all(not v.any() for velocity in learner.velocity for v in velocity)
     assert learner.right.tolist() == [0, 0, 0]
 
@@ -148,7 +148,7 @@ def test_counts_its_work():
 
 
 def test_bad_settings():
-    with pytest.raises(BadSetting, match=r"rate \(-1\)"):
+    with pytest.raises(BadSetting, match=r"learning_rate \(-1\)"):
         ExperienceReplay(2, learning_rate=-1)
     with pytest.raises(BadSetting, match=r"momentum \(1.0\) must be below 1"):
         ExperienceReplay(2, momentum=1.0)
@@ -158,7 +158,7 @@ def test_bad_settings():
         ExperienceReplay(2, seed=-1)
     with pytest.raises(BadSetting, match="extractor"):
         ExperienceReplay(2, extractor="resnet")
-    with pytest.raises(BadSetting, match=r"hidden \(\[0\]\)"):
+    with pytest.raises(BadSetting, match=r"hidden_sizes \(\[0\]\)"):
         ExperienceReplay(2, hidden_sizes=[0])
 
 

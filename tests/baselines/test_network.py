@@ -7,8 +7,8 @@ from prequential.baselines.network import Network
 from prequential.errors import BadCheckpoint
 
 
-def new(seed=0, hidden=(16, 5)):
-    return Network((8,), 3, hidden=hidden, extractor="none", seed=seed)
+def new(seed=0, hidden_sizes=(16, 5)):
+    return Network((8,), 3, hidden_sizes=hidden_sizes, extractor="none", seed=seed)
 
 
 def test_all_labels_are_equally_probable_at_the_start():
@@ -27,18 +27,18 @@ def test_the_seed_decides_the_weights_and_nothing_else_is_touched():
 
 def test_macs():
     assert new().macs() == 8 * 16 + 16 * 5 + 5 * 3
-    assert new(hidden=()).macs() == 8 * 3
-    image = Network((16, 16), 3, hidden=(), extractor="convnet", seed=0)
+    assert new(hidden_sizes=()).macs() == 8 * 3
+    image = Network((16, 16), 3, hidden_sizes=(), extractor="convnet", seed=0)
     assert image.macs() == image.extractor.macs() + 256 * 3
 
 
 def test_examples_do_not_see_each_other():
-    network = Network((16, 16, 3), 3, hidden=(4,), extractor="vgg", seed=0).eval()
+    network = Network((16, 16, 3), 3, hidden_sizes=(4,), extractor="vgg", seed=0).eval()
     x = torch.rand(3, 3, 16, 16)
     torch.testing.assert_close(network.features(x)[:1], network.features(x[:1]))
 
 
 def test_foreign_parameters_are_refused():
-    parameters = {name: p.detach().numpy() for name, p in new(hidden=(16, 6)).named_parameters()}
+    parameters = {name: p.detach().numpy() for name, p in new(hidden_sizes=(16, 6)).named_parameters()}
     with pytest.raises(BadCheckpoint, match=r"shape \(6, 16\), expected \(5, 16\)"):
         new().load(parameters)

@@ -108,9 +108,9 @@ def test_learns_images_from_scratch():
 
 
 def test_bad_settings():
-    with pytest.raises(BadSetting, match=r"streams \(0\)"):
+    with pytest.raises(BadSetting, match=r"num_streams \(0\)"):
         ReplayStreams(2, num_streams=0)
-    with pytest.raises(BadSetting, match=r"average \(0\)"):
+    with pytest.raises(BadSetting, match=r"ema_rate \(0\)"):
         ReplayStreams(2, ema_rate=0)
 
 

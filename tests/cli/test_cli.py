@@ -6,7 +6,7 @@ import pytest
 from prequential.cli.app import main
 from prequential.streams.tasks import SplitStream
 
-FLAGS = ["--width", "8", "--heads", "2", "--depth", "1", "--window", "16", "--chunk", "10", "--streams", "2", "--threads", "1"]  # fmt: skip
+FLAGS = ["--width", "8", "--num-query-heads", "2", "--depth", "1", "--window", "16", "--chunk-size", "10", "--num-streams", "2", "--threads", "1"]  # fmt: skip
 DIGITS = ["--tasks", "2", "--task-length", "20"]
 
 

@@ -31,7 +31,20 @@ from prequential.runs.settings import RunSettings
 from prequential.settings import Settings
 
 SMALL = Settings(width=16, num_query_heads=2, depth=1, window=32, chunk_size=20, num_streams=2)
-FLAGS = ["--width", "16", "--heads", "2", "--depth", "1", "--window", "32", "--chunk", "20", "--streams", "2"]
+FLAGS = [
+    "--width",
+    "16",
+    "--num-query-heads",
+    "2",
+    "--depth",
+    "1",
+    "--window",
+    "32",
+    "--chunk-size",
+    "20",
+    "--num-streams",
+    "2",
+]
 PICTURES = [f"{name}.{suffix}" for name in ("accuracy", "loss", "bits", "cost") for suffix in ("png", "svg")]
 
 
@@ -191,7 +204,7 @@ class TestPlan:
         assert (run.learner, settings) == ("kalman", SMALL.changed(seed=1))
 
     def test_no_two_jobs_share_a_folder(self, tmp_path):
-        learners = ("majority(window=5)", "majority (window=5)", "er(rate=0.1)", "er(rate=.1)")
+        learners = ("majority(window=5)", "majority (window=5)", "er(learning_rate=0.1)", "er(learning_rate=.1)")
         streams = ("emnist:/a/x.npz", "emnist:/b/x.npz", "digits")
         directories = [job.directory for job in plan(learners=learners, streams=streams).jobs(tmp_path)]
         assert len(set(directories)) == len(directories) == 4 * 3 * 2
@@ -220,7 +233,9 @@ class TestTable1:
             assert (learner.settings.method, learner.settings.recent_window) == ("paper", 0)
         assert set(table1.LEARNED) < set(table1.PAPER)
 
-    @pytest.mark.parametrize(("learner", "alone"), [("no-attention(method=paper,recent=0)", True), (table1.OWN, False)])
+    @pytest.mark.parametrize(
+        ("learner", "alone"), [("no-attention(method=paper,recent_window=0)", True), (table1.OWN, False)]
+    )
     def test_no_attention_is_a_function_of_x_alone(self, learner, alone):
         """What came after the last gradient step makes no difference to it, but for the statistics of x."""
         x = np.random.default_rng(0).normal(size=(48, 4))

@@ -85,9 +85,9 @@ def test_table_1_says_which_rows_are_out_of_order(tmp_path):
     results, _ = made("cloc-table", "paper", tmp_path)
     shares = {
         "acm": 0.6,
-        "transformer(method=paper,recent=0)": 0.59,
+        "transformer(method=paper,recent_window=0)": 0.59,
         "kalman": 0.3,
-        "replay-streams(hidden=[256])": 0.2,
+        "replay-streams(hidden_sizes=[256])": 0.2,
     }
     kept = [replace(o, accuracy=shares[o.tags["learner"]]) for o in results.outcomes if o.tags["learner"] in shares]
     ahead, order = find_experiment("cloc-table").claims(replace(results, outcomes=tuple(kept)))

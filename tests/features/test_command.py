@@ -71,7 +71,7 @@ def test_extract_and_run(weights, photos, tmp_path, capsys):
     assert "22 examples of 12 features" in said
     assert "2 images skipped" in said
     check_features(out)
-    flags = ["--width", "8", "--heads", "2", "--depth", "1", "--chunk", "8", "--threads", "1"]
+    flags = ["--width", "8", "--num-query-heads", "2", "--depth", "1", "--chunk-size", "8", "--threads", "1"]
     main(["run", "--stream", str(out), *flags, "--out", str(tmp_path / "run")])
     assert "22 examples, average accuracy" in capsys.readouterr().out
 

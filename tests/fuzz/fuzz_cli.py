@@ -23,15 +23,15 @@ from prequential.cli.app import main
 TINY = [
     "--width",
     "8",
-    "--heads",
+    "--num-query-heads",
     "2",
     "--depth",
     "1",
     "--window",
     "8",
-    "--chunk",
+    "--chunk-size",
     "5",
-    "--streams",
+    "--num-streams",
     "2",
     "--threads",
     "1",
@@ -53,14 +53,14 @@ threads = 1
 majority.window = [2, 5]
 """
 FLAGS = (
-    "--width", "--rate", "--depth", "--heads", "--window", "--streams", "--classes", "--examples", "--label", "--features", "--time", "--group", "--seed",
-    "--learner", "--stream", "--device", "--method", "--average", "--beta1", "--precision", "--on-bad-row", "--checkpoint-seconds", "--config", "--out",
+    "--width", "--learning-rate", "--depth", "--num-query-heads", "--window", "--num-streams", "--classes", "--examples", "--label", "--features", "--time", "--group", "--seed",
+    "--learner", "--stream", "--device", "--method", "--ema-decay", "--beta1", "--precision", "--on-bad-row", "--checkpoint-seconds", "--config", "--out",
     "--learners", "--on", "--seeds", "--trials", "--storage", "--figures", "--objectives", "--batch", "--dtype", "--unknown", "--help", "--version", "-x",
-    "--no-behind", "--use-input", "--ways", "--images", "--threads", "--trust",
+    "--no-async-steps", "--use-input", "--ways", "--images", "--threads", "--trust",
 )  # fmt: skip
 VALUES = (
     *TEXTS, "\udcff", "kalmann", "river:linear_model.LogisticRegression(l2=nan)", "river:utils.Window", "sklearn:utils.Bunch", "sklearn:svm.SVC",
-    "majority(window=0)", "majority(window=1e9)", "er(hidden=[-1])", "er(batch=2", "kalman(precision=float8)", "digits(tasks=-1)", "digits(order=none)",
+    "majority(window=0)", "majority(window=1e9)", "er(hidden_sizes=[-1])", "er(batch=2", "kalman(precision=float8)", "digits(tasks=-1)", "digits(order=none)",
     "emnist:nowhere", "cifar100:.", "features:.", "photos(length=-5)", "sqlite:///nowhere/x.db", "journal:/dev/full", "redis://localhost:1",
     "nowhere.csv", ".", "run", "cmp", "a.csv", "a.npz", "a.csv(delimiter=';;')", "/dev/null", "/proc/self/mem", "/dev/full", "table1", "cuda:99", "auto",
     "accuracy", "float32", "transformer(width=7)", "2", "5",

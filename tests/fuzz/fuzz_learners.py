@@ -37,9 +37,9 @@ TINY = Settings(
 )
 IMAGES = TINY.changed(num_neighbors=0)
 SMALL = {  # options that make a learner small and quick
-    "er": "(hidden=[4], batch=2)", "er-polrs": "(hidden=[4], batch=2)", "er-adrep": "(hidden=[4], batch=2)",
-    "er-polrs-adrep": "(hidden=[4], batch=2)", "replay-streams": "(hidden=[4])", "kalman": "(block=4, samples=2)",
-    "kalman-network": "(hidden=[4], chunk=4, samples=2)",
+    "er": "(hidden_sizes=[4], batch=2)", "er-polrs": "(hidden_sizes=[4], batch=2)", "er-adrep": "(hidden_sizes=[4], batch=2)",
+    "er-polrs-adrep": "(hidden_sizes=[4], batch=2)", "replay-streams": "(hidden_sizes=[4])", "kalman": "(block=4, samples=2)",
+    "kalman-network": "(hidden_sizes=[4], chunk_size=4, samples=2)",
 }  # fmt: skip
 OTHERS = (
     "river:naive_bayes.GaussianNB", "river:tree.HoeffdingTreeClassifier", "river:linear_model.SoftmaxRegression",
@@ -47,7 +47,7 @@ OTHERS = (
 )  # fmt: skip
 RAW = (
     "transformer(standardize=false)",
-    "er(hidden=[4], batch=2, standardize=false)",
+    "er(hidden_sizes=[4], batch=2, standardize=false)",
     "kalman(standardize=false)",
     "acm(standardize=false)",
 )

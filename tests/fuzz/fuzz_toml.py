@@ -30,11 +30,11 @@ examples = 5
 
 [learner]
 width = 8
-heads = 2
+num_query_heads = 2
 
 [vary]
-rate = {low = 0.01, high = 0.3, log = true, points = 2}
-streams = [1, 2]
+learning_rate = {low = 0.01, high = 0.3, log = true, points = 2}
+num_streams = [1, 2]
 learner = ["transformer", "er", "river:naive_bayes.GaussianNB"]
 er.batch = [2, 4]
 """

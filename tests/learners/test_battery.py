@@ -7,18 +7,18 @@ import pytest
 from prequential.learners.transformer.learner import Learner
 from prequential.testing.learners import CHECKS
 
-SMALL = {"width": 16, "heads": 2, "depth": 2, "window": 20, "chunk": 16, "streams": 3}
+SMALL = {"width": 16, "num_query_heads": 2, "depth": 2, "window": 20, "chunk_size": 16, "num_streams": 3}
 VARIANTS = {
     "pi": {},
     "two-token": {"model": "two-token"},
     "joint": {"updates": "joint"},
     "no-attention": {"window": 0},
     "no-input": {"use_input": False},
-    "no-replay": {"streams": 1},
+    "no-replay": {"num_streams": 1},
     "short-window": {"window": 5},
-    "schedule": {"warmup": 50, "decay": "cosine", "decay_examples": 200, "positions": "none"},
+    "schedule": {"warmup_examples": 50, "lr_decay": "cosine", "lr_decay_examples": 200, "positions": "none"},
     "raw": {"standardize": False},
-    "recent": {"recent": 10, "streams": 2},
+    "recent_window": {"recent_window": 10, "num_streams": 2},
     "frozen": {"freeze_at": 64},
 }
 

@@ -21,7 +21,7 @@ from prequential.learners.registry import make_learner
 from prequential.learners.transformer.learner import Learner
 from prequential.storage.checkpoint import same_state
 
-SMALL: dict[str, Any] = {"width": 8, "depth": 1, "window": 8, "chunk": 4, "streams": 2, "heads": 2}
+SMALL: dict[str, Any] = {"width": 8, "depth": 1, "window": 8, "chunk_size": 4, "num_streams": 2, "num_query_heads": 2}
 TWO = [[1.0, 2.0], [3.0, 4.0]]
 NA = [[1.0, None], [3.0, 4.0]]
 

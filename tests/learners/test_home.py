@@ -28,7 +28,16 @@ from prequential.storage.checkpoint import read_checkpoint, same_state
 from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.records import HEAD, scan
 
-SMALL = {"width": 8, "heads": 2, "depth": 1, "window": 6, "chunk": 4, "streams": 2, "neighbours": 0, "recent": 0}
+SMALL = {
+    "width": 8,
+    "num_query_heads": 2,
+    "depth": 1,
+    "window": 6,
+    "chunk_size": 4,
+    "num_streams": 2,
+    "num_neighbors": 0,
+    "recent_window": 0,
+}
 OLD = Path(__file__).parents[1] / "data" / "format-1"
 
 

@@ -73,7 +73,7 @@ class TestNames:
             "no-image": {"use_input": False},
             "no-attention": {"window": 0},
             "no-attention(width=32, depth=2)": {"window": 0, "width": 32, "depth": 2},
-            "transformer(model=two-token, rate=1)": {"model": "two-token", "rate": 1},
+            "transformer(model=two-token, learning_rate=1)": {"model": "two-token", "learning_rate": 1},
         }
         for spec, changes in changed.items():
             assert make(spec).settings == SMALL.changed(**changes)
@@ -91,7 +91,11 @@ class TestNames:
     def test_the_seed_is_that_of_the_settings_unless_another_is_given(self):
         x, y = examples()
         states = []
-        for spec, changes in (("er(hidden=[8])", {}), ("er(hidden=[8])", {"seed": 3}), ("er(hidden=[8], seed=4)", {})):
+        for spec, changes in (
+            ("er(hidden_sizes=[8])", {}),
+            ("er(hidden_sizes=[8])", {"seed": 3}),
+            ("er(hidden_sizes=[8], seed=4)", {}),
+        ):
             learner = make(spec, **changes)
             learner.learn_many(x, y)
             states.append(learner.state_dict())
@@ -119,8 +123,8 @@ class TestOptions:
         assert make("kalman(block=8,precision=float32,calibrate=false)").config().items() >= {
             "block": 8, "precision": "float32", "calibrate": False,
         }.items()  # fmt: skip
-        assert make("er(hidden=[32, 16])").hidden == (32, 16)
-        assert make("acm(neighbours=none)").neighbours is None
+        assert make("er(hidden_sizes=[32, 16])").hidden_sizes == (32, 16)
+        assert make("acm(num_neighbors=none)").num_neighbors is None
 
     def test_of_a_library_go_to_its_model(self):
         learner = make("river:forest.ARFClassifier(n_models=2, drift_detector=drift.ADWIN(delta=0.5), smoothing=0.1)")
@@ -131,7 +135,7 @@ class TestOptions:
         assert (learner.model.alpha, learner.model.loss, learner.stride) == (0.5, "log_loss", 4)
 
     def test_are_never_executed(self, capsys):
-        for spec in ("majority(window=print(1))", "majority(window=[print(1)])", "er(hidden=[*range(3)])"):
+        for spec in ("majority(window=print(1))", "majority(window=[print(1)])", "er(hidden_sizes=[*range(3)])"):
             with pytest.raises(BadSetting):
                 make(spec)
         assert capsys.readouterr().out == ""
@@ -142,7 +146,7 @@ class TestOptions:
             "majority(7)",
             "majority(window=7",
             "majority(window=7)(2)",
-            "majority(window=7) + er(rate=1)",
+            "majority(window=7) + er(learning_rate=1)",
             "a(**b)",
             "a(b=1 + 1)",
         ],
@@ -160,7 +164,7 @@ class TestOptions:
             ("majority(windwo=3)", "Majority has no option 'windwo'; did you mean 'window'?"),
             ("majority(window=many)", "Majority: window is 'many', expected a whole number"),
             ("majority(window=0)", "window (0) must be at least 1"),
-            ("er(hidden=3)", "ExperienceReplay: hidden is 3, expected a list of a whole number"),
+            ("er(hidden_sizes=3)", "ExperienceReplay: hidden_sizes is 3, expected a list of a whole number"),
             ("er(polrs=1)", "ExperienceReplay: polrs is 1, expected true or false"),
             ("transformer(widht=3)", "unknown setting 'widht'; did you mean 'width'?"),
             ("transformer(width=wide)", "transformer: width is 'wide', expected a whole number"),

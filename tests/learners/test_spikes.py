@@ -18,7 +18,7 @@ from prequential.settings import Settings
 from prequential.storage.checkpoint import same_state
 from prequential.testing.learners import check_broken_values
 
-SMALL = {"width": 16, "heads": 2, "depth": 1, "window": 32, "chunk": 16, "streams": 2}
+SMALL = {"width": 16, "num_query_heads": 2, "depth": 1, "window": 32, "chunk_size": 16, "num_streams": 2}
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 
 
@@ -57,13 +57,13 @@ def test_the_transformer_sees_as_well_after_broken_values(spikes):
 RAW = [
     *(
         f"transformer(standardize=False{more})"
-        for more in ("", ", behind=True", ", updates='joint'", ", model='two-token'")
+        for more in ("", ", async_steps=True", ", updates='joint'", ", model='two-token'")
     ),
     "er(standardize=False, batch=16)",
-    "replay-streams(standardize=False, chunk=16, hidden=[8])",
+    "replay-streams(standardize=False, chunk_size=16, hidden_sizes=[8])",
     "kalman(standardize=False, block=16)",
     "kalman(standardize=False, block=16, precision='float32')",
-    "kalman-network(standardize=False, chunk=16, hidden=[8])",
+    "kalman-network(standardize=False, chunk_size=16, hidden_sizes=[8])",
     "acm(standardize=False)",
     "river:linear_model.LogisticRegression()",
     "sklearn:linear_model.SGDClassifier(loss='log_loss', standardize=False)",
@@ -87,7 +87,7 @@ def test_predictions_after_an_absurd_image_are_finite(large):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"updates": "joint"}, {"graphs": True, "window": 16}, {"behind": True}], ids=str
+    "changes", [{}, {"updates": "joint"}, {"graphs": True, "window": 16}, {"async_steps": True}], ids=str
 )
 def test_a_step_that_is_not_finite_is_not_taken(monkeypatch, changes):
     random = np.random.default_rng(0)
@@ -125,7 +125,12 @@ def parts(learner):
 
 
 @pytest.mark.parametrize(
-    "spec", ["er(batch=16)", "replay-streams(chunk=16, hidden=[8])", "kalman-network(chunk=16, hidden=[8])"]
+    "spec",
+    [
+        "er(batch=16)",
+        "replay-streams(chunk_size=16, hidden_sizes=[8])",
+        "kalman-network(chunk_size=16, hidden_sizes=[8])",
+    ],
 )
 def test_baselines_take_no_step_that_is_not_finite(monkeypatch, spec):
     random = np.random.default_rng(0)

@@ -214,7 +214,7 @@ def test_infinite_losses_are_no_numbers(tmp_path):
 
 def test_no_text_of_the_data_becomes_part_of_the_page(tmp_path):
     evil = "</script><script>alert(1)</script><!--{{script}}"
-    run = make_run(tmp_path / "<script>", 200, label=evil, stream=f"{evil}.csv", learner={"rate": 0.5})
+    run = make_run(tmp_path / "<script>", 200, label=evil, stream=f"{evil}.csv", learner={"learning_rate": 0.5})
     text = write_report([run], tmp_path / "report.html").read_text()
     assert "alert(1)" in text  # it is shown,
     assert "<script>alert" not in text  # but as a text
@@ -247,7 +247,7 @@ def test_runs_are_named_after_what_sets_them_apart(tmp_path):
     assert names({}, {"seed": 1}) == ["pi-transformer", "pi-transformer"]
     assert names({}, {"learner": {"window": 8}}) == ["pi-transformer, window 512", "pi-transformer, window 8"]
     assert names({}, {}) == ["pi-transformer (run-0-2)", "pi-transformer (run-1-2)"]
-    many = {"window": 8, "chunk": 8, "width": 8, "depth": 8}
+    many = {"window": 8, "chunk_size": 8, "width": 8, "depth": 8}
     assert names({}, {"learner": many}) == ["pi-transformer (run-0-2)", "pi-transformer (run-1-2)"]
 
 

@@ -33,14 +33,14 @@ BAD = {
     "a word for a number": (b'[learner]\nwidth = "64"\n', "width is '64', expected a whole number"),
     "a fraction": (b"[learner]\nwidth = 64.5\n", "width is 64.5, expected a whole number"),
     "a truth for a number": (b"[learner]\nwidth = true\n", "width is True, expected a whole number"),
-    "a list for a truth": (b"[learner]\nbehind = [true]\n", r"behind is \[True\], expected true or false"),
+    "a list for a truth": (b"[learner]\nasync_steps = [true]\n", r"async_steps is \[True\], expected true or false"),
     "a number for a word": (b"[run]\nlearner = 3\n", "learner is 3, expected a word"),
     "a date": (b"[run]\nstream = 2024-01-01\n", "stream is datetime.date.*, expected a word"),
     "a number among words": (b'[run]\nfeatures = ["a", 1]\n', "features is .*, expected a list of a word"),
     "none of the choices": (b'[learner]\nmethod = "magic"\n', "method is 'magic', expected one of mixed, paper, copy"),
     "a number for a path": (b"[run]\nimages = 3\n", "images is 3, expected"),
-    "not a number": (b"[learner]\nrate = nan\n", r"rate \(nan\) must be"),
-    "endless": (b"[learner]\nrate = inf\n", r"rate \(inf\) must be at most"),
+    "not a number": (b"[learner]\nlearning_rate = nan\n", r"learning_rate \(nan\) must be"),
+    "endless": (b"[learner]\nlearning_rate = inf\n", r"learning_rate \(inf\) must be at most"),
     "never saved": (b"[run]\ncheckpoint_seconds = nan\n", r"checkpoint_seconds \(nan\) must be at least 0"),
     "negative": (b"[run]\nexamples = -1\n", r"examples \(-1\) must be at least 1"),
     "huge": (b"[learner]\nwidth = 99999999999999999999999\n", "must be at most|expected"),
@@ -144,7 +144,7 @@ def test_what_is_no_file_or_cannot_be_read(tmp_path):
             sentence(error)
 
 
-@pytest.mark.parametrize(("kind", "given"), [(Settings, {"width": "64"}), (RunSettings, {"tasks": "3"}), (Settings, {"behind": 1}), (RunSettings, {"images": "x"})])  # fmt: skip
+@pytest.mark.parametrize(("kind", "given"), [(Settings, {"width": "64"}), (RunSettings, {"tasks": "3"}), (Settings, {"async_steps": 1}), (RunSettings, {"images": "x"})])  # fmt: skip
 def test_in_python_too(kind, given):
     with pytest.raises(PrequentialError, match=f"{next(iter(given))} is .*, expected") as error:
         kind(**given)

@@ -16,7 +16,7 @@ import pytest
 from prequential.errors import BadSetting
 from prequential.learners.transformer.distributed import Ranks
 
-FLAGS = ["--tasks", "5", "--updates", "joint", "--streams", "4", "--width", "16", "--depth", "1", "--chunk", "48"]
+FLAGS = ["--tasks", "5", "--updates", "joint", "--num-streams", "4", "--width", "16", "--depth", "1", "--chunk-size", "48"]
 
 
 def command(processes: int, *arguments: object) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_process_that_dies_ends_the_run_and_another_number_goes_on(tmp_path, w
 def test_what_cannot_be_spread_is_refused():
     with pytest.raises(BadSetting, match=r"updates \(sequential\) must be joint where 2 processes share the streams"):
         Ranks(0, 2).check(4, "sequential")
-    with pytest.raises(BadSetting, match=r"streams \(2\) must be at least as many as processes \(3\)"):
+    with pytest.raises(BadSetting, match=r"num_streams \(2\) must be at least as many as processes \(3\)"):
         Ranks(0, 3).check(2, "joint")
     Ranks().check(1, "sequential")
     owned = [[stream for stream in range(5) if Ranks(rank, 2).owns(stream)] for rank in range(2)]

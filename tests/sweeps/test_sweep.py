@@ -44,10 +44,10 @@ task_length = 20
 width = 16
 depth = 1
 window = 16
-chunk = 10
+chunk_size = 10
 [vary]
-rate = [0.01, 0.1]
-streams = [1, 2]
+learning_rate = [0.01, 0.1]
+num_streams = [1, 2]
 """
 QUICK = """
 [sweep]
@@ -132,7 +132,7 @@ def whole(tmp_path_factory):
 class TestGrid:
     def test_runs_each_point_once_and_the_table_is_what_the_runs_scored(self, whole):
         rows = table(whole)
-        assert sorted((row["rate"], row["streams"]) for row in rows.values()) == [
+        assert sorted((row["learning_rate"], row["num_streams"]) for row in rows.values()) == [
             ("0.01", "1"), ("0.01", "2"), ("0.1", "1"), ("0.1", "2"),
         ]  # fmt: skip
         for folder, row in rows.items():
@@ -159,23 +159,25 @@ class TestGrid:
         assert each[0]["log_loss"] != each[1]["log_loss"]
 
     def test_settings_that_make_no_difference_are_not_varied(self, tmp_path):
-        more = 'learner = ["transformer", "kalman", "er(hidden=[8])"]\ner.rate = {low = 0.01, high = 0.1, log = true, points = 3}\n'
+        more = 'learner = ["transformer", "kalman", "er(hidden_sizes=[8])"]\ner.learning_rate = {low = 0.01, high = 0.1, log = true, points = 3}\n'
         plan = read_sweep(written(tmp_path, GRID + more))
         points = plan.points()
         assert len(points) == 4 + 1 + 3
         assert points[4] == {"learner": "kalman"}
-        assert [point["er.rate"] for point in points[5:]] == [0.01, pytest.approx(0.0316227766), 0.1]
-        assert plan.settings_of(points[-1], 0)[0].learner == "er(hidden=[8],rate=0.1)"
+        assert [point["er.learning_rate"] for point in points[5:]] == [0.01, pytest.approx(0.0316227766), 0.1]
+        assert plan.settings_of(points[-1], 0)[0].learner == "er(hidden_sizes=[8],learning_rate=0.1)"
         assert len({plan.folder(point) for point in points}) == 8
 
     def test_points_that_do_not_fit_fail_alone_and_are_tried_again(self, tmp_path):
         text = (
-            GRID.replace("width = 16\n", "").replace("rate = [0.01, 0.1]", "width = [16, 6]").replace("[1, 2]", "[1]")
+            GRID.replace("width = 16\n", "")
+            .replace("learning_rate = [0.01, 0.1]", "width = [16, 6]")
+            .replace("[1, 2]", "[1]")
         )
         for _ in range(2):
             _, rows, _ = sweep(written(tmp_path, text), out=tmp_path / "out", jobs=0)
             assert [row.state for row in rows] == ["done", "failed"]
-            assert rows[1].why == "width (6) must be divisible by heads (4)"
+            assert rows[1].why == "width (6) must be divisible by num_query_heads (4)"
         assert "| failed: width (6) must be divisible" in (tmp_path / "out" / "table.md").read_text()
 
 
@@ -227,14 +229,14 @@ class TestInterrupted:
                     trials.reclaim()
                     number, again = trials.claim()
                     assert again == point
-                trials.finish(number, [point["rate"] * point["streams"]], {}, "")
+                trials.finish(number, [point["learning_rate"] * point["num_streams"]], {}, "")
             assert trials.claim() is None
             trials.close()
             return [row.point for row in trials.rows()]
 
         straight = points(tmp_path / "a", ())
         assert points(tmp_path / "b", (3, 10)) == straight
-        assert len({point["rate"] for point in straight}) == 12
+        assert len({point["learning_rate"] for point in straight}) == 12
 
     def test_all_trials_of_a_killed_worker_are_taken_up_at_once(self, tmp_path):
         plan, out = read_sweep(written(tmp_path)), tmp_path / "out"
@@ -357,28 +359,28 @@ class TestFile:
     @pytest.mark.parametrize(
         ("old", "new", "sentence"),
         [
-            ("rate =", "ratee =", "unknown setting 'ratee'; did you mean 'rate'?"),
+            ("learning_rate =", "learning_ratee =", "unknown setting 'learning_ratee'; did you mean 'learning_rate'?"),
             ("width =", "widht =", "unknown setting 'widht'; did you mean 'width'?"),
             ("method =", "methode =", "unknown setting [sweep] 'methode'; did you mean 'method'?"),
             ('"grid"', '"gird"', "[sweep] method is 'gird', expected one of grid, random, tpe, nsga2"),
             ('"grid"', '"tpe"', "[sweep] trials is missing"),
             ('"grid"', '"grid"\nobjectives = ["acuracy"]', "unknown objective 'acuracy'; did you mean 'accuracy'?"),
             ('"grid"', '"grid"\nseeds = [1, 1]', "[sweep] seeds is [1, 1], expected different whole numbers"),
-            ("[1, 2]", "4", "[vary] streams is 4, expected a list of values or {low = ..., high = ...}"),
-            ("[1, 2]", '[1, "two"]', "streams is 'two', expected a whole number"),
-            ("[1, 2]", "[]", "[vary] streams has 0 values, expected at least 1"),
-            ("[1, 2]", "[0]", "streams (0) must be at least 1"),
-            ("[1, 2]", "{low = 1, high = 4}", "[vary] streams: a grid needs a list of values, or points or step"),
-            ("[1, 2]", "{low = 4, high = 1}", "[vary] streams: low (4) must be below high (1)"),
-            ("[1, 2]", "{low = 1, high = 2.5}", "[vary] streams is a whole number, but goes from 1 to 2.5 by 1"),
-            ("[1, 2]", "{low = 0, high = 2, log = true}", "[vary] streams: log = true does not go with low = 0"),
-            ("[1, 2]", "{lo = 0, high = 2}", "[vary] streams: unknown 'lo'; did you mean 'low'?"),
-            ("streams = [1, 2]", "seed = [1, 2]", "seed cannot be varied: give the seeds as [sweep] seeds"),
-            ("streams = [1, 2]", "tasks = [1, 2]", "tasks is varied and also fixed at 2; leave out one of the two"),
-            ("streams = [1, 2]", 'learner = ["kalmann"]', "unknown learner 'kalmann'; did you mean 'kalman'?"),
-            ("streams = [1, 2]", "er.rate = [0.1]", "[vary] er.rate: 'er' is no learner of this sweep"),
-            ("streams = [1, 2]", 'learner = ["er"]\ner.rat = [0.1]', "ExperienceReplay has no option 'rat'; did you mean"),
-            ("streams = [1, 2]", "model = {low = 0, high = 1}", "it has no range, expected a list of values"),
+            ("[1, 2]", "4", "[vary] num_streams is 4, expected a list of values or {low = ..., high = ...}"),
+            ("[1, 2]", '[1, "two"]', "num_streams is 'two', expected a whole number"),
+            ("[1, 2]", "[]", "[vary] num_streams has 0 values, expected at least 1"),
+            ("[1, 2]", "[0]", "num_streams (0) must be at least 1"),
+            ("[1, 2]", "{low = 1, high = 4}", "[vary] num_streams: a grid needs a list of values, or points or step"),
+            ("[1, 2]", "{low = 4, high = 1}", "[vary] num_streams: low (4) must be below high (1)"),
+            ("[1, 2]", "{low = 1, high = 2.5}", "[vary] num_streams is a whole number, but goes from 1 to 2.5 by 1"),
+            ("[1, 2]", "{low = 0, high = 2, log = true}", "[vary] num_streams: log = true does not go with low = 0"),
+            ("[1, 2]", "{lo = 0, high = 2}", "[vary] num_streams: unknown 'lo'; did you mean 'low'?"),
+            ("num_streams = [1, 2]", "seed = [1, 2]", "seed cannot be varied: give the seeds as [sweep] seeds"),
+            ("num_streams = [1, 2]", "tasks = [1, 2]", "tasks is varied and also fixed at 2; leave out one of the two"),
+            ("num_streams = [1, 2]", 'learner = ["kalmann"]', "unknown learner 'kalmann'; did you mean 'kalman'?"),
+            ("num_streams = [1, 2]", "er.learning_rate = [0.1]", "[vary] er.learning_rate: 'er' is no learner of this sweep"),
+            ("num_streams = [1, 2]", 'learner = ["er"]\ner.rat = [0.1]', "ExperienceReplay has no option 'rat'; did you mean"),
+            ("num_streams = [1, 2]", "model = {low = 0, high = 1}", "it has no range, expected a list of values"),
         ],
     )  # fmt: skip
     def test_what_is_wrong_is_said_in_one_sentence(self, tmp_path, old, new, sentence):
@@ -397,7 +399,7 @@ class TestFile:
             sweep(written(tmp_path), out=tmp_path)
         other = written(tmp_path, GRID.replace("[1, 2]", "[1, 4]"))
         with pytest.raises(
-            BadSetting, match=re.escape("was made with [vary] streams = [1, 2], not [1, 4]; give the sweep")
+            BadSetting, match=re.escape("was made with [vary] num_streams = [1, 2], not [1, 4]; give the sweep")
         ):
             sweep(other, out=whole)
         for url in ("nothing://x", "no url", "postgresql://me:secret@localhost:1/x"):
@@ -410,11 +412,11 @@ class TestFile:
         assert not (tmp_path / "new").exists()
 
     def test_settings_are_those_of_a_run_with_the_same_file(self, tmp_path):
-        plan = read_sweep(written(tmp_path, GRID + 'heads = ["none", 2]\nimages = ["pictures"]\n'))
-        run, learner = plan.settings_of({"rate": 0.1, "heads": None, "images": "pictures"}, 7)
+        plan = read_sweep(written(tmp_path, GRID + 'num_query_heads = ["none", 2]\nimages = ["pictures"]\n'))
+        run, learner = plan.settings_of({"learning_rate": 0.1, "num_query_heads": None, "images": "pictures"}, 7)
         assert run == RunSettings(tasks=2, task_length=20, threads=1, images=Path("pictures"))
         assert learner == for_digits().changed(width=16, depth=1, window=16, chunk_size=10, learning_rate=0.1, seed=7)
-        assert plan.vary["heads"].values == (None, 2)
+        assert plan.vary["num_query_heads"].values == (None, 2)
 
 
 class TestEarlyKills:

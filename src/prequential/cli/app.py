@@ -13,8 +13,10 @@ import cyclopts
 from cyclopts import App, Group, Parameter
 
 from prequential.cli import commands
+from prequential.cli.old_flags import current_flags, shown_once
 from prequential.exits import one_sentence
-from prequential.runs.settings import RunSettings, read_settings
+from prequential.renames import one_warning
+from prequential.runs.settings import RunSettings, read_settings, read_stored_settings
 from prequential.settings import Settings, for_digits
 
 app = App(
@@ -37,8 +39,8 @@ def run(
     """Run a learner over a stream: each example is predicted, charged, and only then learnt.
 
     Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task. For these the
-    learner's settings are --depth 2 --window 256 --chunk 50 --streams 8 --rate 0.064 --recent 0
-    --neighbours 0, unless you say otherwise.
+    learner's settings are --depth 2 --window 256 --chunk-size 50 --num-streams 8 --learning-rate 0.064 --recent-window 0
+    --num-neighbors 0, unless you say otherwise.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ def resume(
     from prequential.runs.run import Run, restore_settings
 
     restore_settings(directory)
-    with _processes(str(read_settings(directory / "settings.toml")[0].get("device", "auto"))):
+    with _processes(str(read_stored_settings(directory / "settings.toml")[0].get("device", "auto"))):
         _go(Run(directory, trust=trust), begin=False, set_aside=set_aside)
 
 
@@ -221,8 +223,10 @@ for command in (commands.compare, commands.experiment, commands.report, commands
 def main(arguments: list[str] | None = None) -> None:
     """The `prequential` command: runs it, and turns every error into one sentence and an exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    with one_sentence():
-        app.config = _config(arguments)
+    with one_sentence(), shown_once():
+        with one_warning():
+            arguments = current_flags(arguments)
+            app.config = _config(arguments)
         app(arguments, result_action="return_value", print_error=False, exit_on_error=False)
 
 

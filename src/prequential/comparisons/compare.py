@@ -17,10 +17,11 @@ from prequential.comparisons.table1 import LEARNED_NOTE, check_order
 from prequential.comparisons.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.learners.registry import is_transformer, make_learner
+from prequential.renames import without_warning
 from prequential.runs.job import Job
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
-from prequential.runs.settings import RunSettings, read_settings, split_settings, write_settings
+from prequential.runs.settings import RunSettings, read_stored_settings, split_settings, write_settings
 from prequential.runs.stored_scores import load_scores
 from prequential.settings import Settings
 from prequential.specs import check_kinds, nearest
@@ -128,15 +129,16 @@ def read_plan(directory: Path) -> Plan | None:
         if name not in kept:
             raise BadInput(f"{path} is no comparison: there is no {name} under [compare]")
     check_kinds(str(path), kept, IN_THE_FILE)
-    run, learner = split_settings(content, path)
-    return Plan(
-        learners=tuple(kept["learners"]),
-        streams=tuple(kept["streams"]),
-        seeds=tuple(kept["seeds"]),
-        table1=kept["table1"],
-        run=RunSettings(**run),
-        settings=Settings(**learner),
-    )
+    with without_warning():  # the program wrote the file
+        run, learner = split_settings(content, path)
+        return Plan(
+            learners=tuple(kept["learners"]),
+            streams=tuple(kept["streams"]),
+            seeds=tuple(kept["seeds"]),
+            table1=kept["table1"],
+            run=RunSettings(**run),
+            settings=Settings(**learner),
+        )
 
 
 def compare(
@@ -283,7 +285,7 @@ def _check_same(job: Job, run: RunSettings, settings: Settings) -> None:
         write_atomically(path, sealed_toml(write_settings(run, settings)))
     if not path.is_file():
         return
-    on_run, on_learner = read_settings(path)
+    on_run, on_learner = read_stored_settings(path)
     before, now = asdict(RunSettings(**on_run)), asdict(run)
     if is_transformer(job.learner):  # to the others these settings mean nothing
         before, now = {**before, **asdict(Settings(**on_learner))}, {**now, **asdict(settings)}

@@ -2,7 +2,7 @@
 
 Our rows are not in all points the paper's:
 
-- the transformers are the paper's method alone (`method=paper, recent=0`), without what this package adds by default, so
+- the transformers are the paper's method alone (`method=paper, recent_window=0`), without what this package adds by default, so
   that "no attention" is a function of x_t and nothing else;
 - the paper's ER is a pretrained network that is fine-tuned, ours a linear classifier on features that stay as they are;
 - the paper's Replay Streams and Kalman filter stand in the table twice, on features that are given and with a network
@@ -18,21 +18,21 @@ from itertools import combinations
 
 STREAM = "photos"
 EXAMPLES = 100_000
-OWN = "transformer(method=paper,recent=0)"
+OWN = "transformer(method=paper,recent_window=0)"
 # Average accuracy on CLOC in per cent, by learner.
 PAPER = {
     "last-label": 12,
     "er": 20,
     "acm": 26,
-    "replay-streams(hidden=[])": 38,
-    "replay-streams(hidden=[256])": 37,
+    "replay-streams(hidden_sizes=[])": 38,
+    "replay-streams(hidden_sizes=[256])": 37,
     "kalman": 30,
     "kalman-network": 37,
-    "no-image(method=paper,recent=0)": 18,
-    "no-attention(method=paper,recent=0)": 19,
+    "no-image(method=paper,recent_window=0)": 18,
+    "no-attention(method=paper,recent_window=0)": 19,
     OWN: 59,
 }
-LEARNED = ("replay-streams(hidden=[256])", "kalman-network")
+LEARNED = ("replay-streams(hidden_sizes=[256])", "kalman-network")
 LEARNED_NOTE = (
     f"{' and '.join(LEARNED)} stand for the paper's rows with a network learned from scratch; here it is learned online "
     "on top of the given features. The paper's ER fine-tunes its network, er here does not."

@@ -20,7 +20,7 @@ from prequential.plots.style import save
 from prequential.runs.job import Job
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
-from prequential.runs.settings import read_settings, write_settings
+from prequential.runs.settings import read_stored_settings, write_settings
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
 from prequential.storage.sealed import is_damaged, read_json, sealed_toml, write_sealed
 from prequential.streams.open import check_spec, with_whole_path
@@ -156,7 +156,7 @@ def _prepare(trial: Trial, job: Job, request: Request, threads: int) -> None:
     text = write_settings(run, trial.settings)
     path = job.directory / "settings.toml"
     if path.is_file() and not is_damaged(path):
-        before = dict(zip(("run", "learner"), read_settings(path), strict=True))
+        before = dict(zip(("run", "learner"), read_stored_settings(path), strict=True))
         now = {"run": asdict(run), "learner": asdict(trial.settings)}
         for table, kept in before.items():
             for name, value in kept.items():

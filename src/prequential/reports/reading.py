@@ -13,7 +13,7 @@ from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.records import damage, part_bounds
 from prequential.evaluation.scores import Folded, Scores
 from prequential.learners.base import Charges
-from prequential.runs.settings import RunSettings, read_settings
+from prequential.runs.settings import RunSettings, read_stored_settings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import read_checkpoint, short
 from prequential.storage.sealed import check_toml, read_json
@@ -104,7 +104,7 @@ class RunReader:
         if not (directory / "settings.toml").is_file():
             raise BadInput(f"{directory} holds no run: there is no settings.toml in it")
         check_toml(directory / "settings.toml")
-        on_run, on_learner = read_settings(directory / "settings.toml")
+        on_run, on_learner = read_stored_settings(directory / "settings.toml")
         self.run_settings, self.settings = RunSettings(**on_run), Settings(**on_learner)
         self._given = {**on_run, **on_learner}
         self.sums: Sums | None = None  # of all examples that can be read; None: none can

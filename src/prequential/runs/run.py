@@ -33,8 +33,9 @@ from prequential.storage.files import (
 from prequential.learners.base import Charges
 from prequential.learners.registry import make_learner
 from prequential.learners.transformer.distributed import here
+from prequential.renames import stored_names
 from prequential.runs.allocation import keep_freed_memory
-from prequential.runs.settings import RunSettings, read_settings, write_settings
+from prequential.runs.settings import RunSettings, read_stored_settings, write_settings
 from prequential.evaluation.evaluate import evaluate
 from prequential.evaluation.records import RecordWriter
 from prequential.evaluation.scores import Scores
@@ -75,7 +76,7 @@ class Run:
         self.ranks = here()  # of several processes, the first one writes, and the others help it to learn
         if run is None or learner is None:
             check_toml(directory / "settings.toml")
-            given, learning = read_settings(directory / "settings.toml")
+            given, learning = read_stored_settings(directory / "settings.toml")
             run, learner = RunSettings(**given), Settings(**learning)
         elif self.ranks.first and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
             raise BadInput(f"{directory} is not empty; prequential resume {directory} goes on with a run that is there")
@@ -161,7 +162,7 @@ class Run:
                 f"the stream {self.settings.stream} has changed: its fingerprint is {self._fingerprint}, "
                 f"but the run was made on {state['fingerprint']}"
             )
-        was = state["config"]
+        was = stored_names(type(self.learner), state["config"])
         differing = [name for name in {**config, **was} if was.get(name) != config.get(name)]
         if not differing:
             return None

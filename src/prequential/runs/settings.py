@@ -12,7 +12,7 @@ import tomli_w
 from cyclopts import Parameter
 
 from prequential.errors import BadSetting, short
-from prequential.renames import REMOVED, SETTINGS, warn_of
+from prequential.renames import REMOVED, SETTINGS, warn_of, without_warning
 from prequential.settings import LARGEST, Settings, say_number
 from prequential.specs import check_kinds, nearest
 from prequential.storage.toml import read_toml
@@ -115,8 +115,14 @@ def write_settings(run: RunSettings, learner: Settings) -> str:
 
 
 def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The run's and the learner's settings given in a TOML file, under [run] and [learner] or at the top level."""
+    """The run's and the learner's settings given in a user's TOML file, in [run] and [learner] or at the top level."""
     return split_settings(read_toml(path), path)
+
+
+def read_stored_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run's and the learner's settings in a file that a run wrote, of this version or an earlier one."""
+    with without_warning():
+        return read_settings(path)
 
 
 def split_settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

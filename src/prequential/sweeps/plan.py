@@ -16,6 +16,7 @@ from typing import Any
 
 from prequential.errors import BadSetting, MissingExtra
 from prequential.learners.registry import make_learner
+from prequential.renames import OPTIONS, SETTINGS, current_names, one_warning
 from prequential.runs.settings import RunSettings, placed_settings
 from prequential.settings import Settings, for_digits
 from prequential.specs import fits, nearest, parse_call, say_kind
@@ -187,7 +188,8 @@ def read_sweep(path: Path) -> SweepPlan:
     """The sweep that a TOML file describes; anything wrong in it is said in one sentence."""
     content = read_toml(path, "sweep")
     try:
-        return _plan(content, path)
+        with one_warning():
+            return _plan(content, path)
     except BadSetting as error:
         raise BadSetting(f"{path}: {error}") from None
 
@@ -287,6 +289,7 @@ def _domains(vary: dict[str, Any], learners: list[str]) -> Iterator[tuple[str, C
             flat |= {f"{prefix}{name}": inner for name, inner in value.items()}
         else:
             flat[key] = value
+    flat = _current_keys(flat)
     if isinstance(flat.get("learner"), list):
         learners = [str(value) for value in flat["learner"]]
     kinds = {parse_call(spec)[0]: spec for spec in learners}
@@ -305,6 +308,19 @@ def _domains(vary: dict[str, Any], learners: list[str]) -> Iterator[tuple[str, C
             with suppress(MissingExtra):
                 make_learner(with_options(kinds[kind], {option: one}), 2)
         yield key, domain
+
+
+def _current_keys(flat: dict[str, Any]) -> dict[str, Any]:
+    """What is varied under the names that settings and options have now."""
+    found: dict[str, Any] = {}
+    for key, value in flat.items():
+        kind, dot, option = key.rpartition(".")
+        table = SETTINGS if kind in ("", *TRANSFORMERS) else OPTIONS
+        for name in current_names({option if kind else option.replace("-", "_"): value}, table):
+            if f"{kind}{dot}{name}" in found:
+                raise BadSetting(f"[vary] {kind}{dot}{name} is given twice; leave out {key}")
+            found[f"{kind}{dot}{name}"] = value
+    return found
 
 
 def _domain(name: str, value: Any, hint: Any) -> Choice | Range:

@@ -18,13 +18,13 @@ from prequential.storage.checkpoint import same_state
 from prequential.streams.datasets.digits import digits
 from prequential.testing.learners import CHECKS
 
-SMALL = {"width": 16, "heads": 2, "depth": 1, "window": 20, "chunk": 16, "streams": 3}
+SMALL = {"width": 16, "num_query_heads": 2, "depth": 1, "window": 20, "chunk_size": 16, "num_streams": 3}
 VARIANTS = {
     "pi": {},
     "two-token": {"model": "two-token"},
     "joint": {"updates": "joint"},
     "frozen": {"freeze_at": 64},
-    "paper": {"method": "paper", "streams": 1},
+    "paper": {"method": "paper", "num_streams": 1},
 }
 
 
@@ -208,7 +208,7 @@ def test_saved_while_steps_are_under_way_it_goes_on_exactly(tmp_path, monkeypatc
 
 def test_flush_takes_the_steps_of_an_unfinished_chunk():
     stream = digits(tasks=1, task_length=200)
-    late, ordinary = make(num_streams=6), Learner(10, **{**SMALL, "streams": 6})
+    late, ordinary = make(num_streams=6), Learner(10, **{**SMALL, "num_streams": 6})
     for t in range(0, 200, 5):
         chunk = stream.read(t, t + 5)
         for learner in (late, ordinary):
@@ -289,5 +289,5 @@ def test_its_thread_leaves_the_number_of_threads_alone_and_ends_with_it(threads)
 
 def test_several_processes_are_refused(monkeypatch):
     monkeypatch.setattr(module, "here", lambda: Ranks(0, 2))
-    with pytest.raises(BadSetting, match=r"behind \(True\) needs one process, but 2 share the streams"):
+    with pytest.raises(BadSetting, match=r"async_steps \(True\) needs one process, but 2 share the streams"):
         make().learn([1.0], 0)

@@ -23,21 +23,21 @@ from prequential.settings import Settings
 from prequential.storage.checkpoint import same_state
 from prequential.streams.datasets.digits import digits
 
-SMALL = {"width": 16, "heads": 2, "depth": 1, "window": 20, "chunk": 16, "streams": 3}
-JOINT = {"updates": "joint", "streams": 2, "chunk": 8, "window": 12}  # soon all windows are full at once
+SMALL = {"width": 16, "num_query_heads": 2, "depth": 1, "window": 20, "chunk_size": 16, "num_streams": 3}
+JOINT = {"updates": "joint", "num_streams": 2, "chunk_size": 8, "window": 12}  # soon all windows are full at once
 VARIANTS = {
     "pi": {},
     "two-token": {"model": "two-token", "window": 21},
     "paper": {"method": "paper"},
     "two-token-paper": {"model": "two-token", "method": "paper"},
-    "copy": {"method": "copy", "streams": 1},
+    "copy": {"method": "copy", "num_streams": 1},
     "joint": JOINT,
     "joint-two-token-paper": {**JOINT, "model": "two-token", "method": "paper"},
-    "behind": {"behind": True},
-    "behind-joint": {**JOINT, "behind": True},
-    "no-window": {"window": 0, "streams": 2},
-    "bfloat16": {"precision": "bfloat16", "streams": 2},
-    "rates": {"warmup": 40, "decay": "inverse-sqrt", "decay_examples": 60},
+    "async_steps": {"async_steps": True},
+    "behind-joint": {**JOINT, "async_steps": True},
+    "no-window": {"window": 0, "num_streams": 2},
+    "bfloat16": {"precision": "bfloat16", "num_streams": 2},
+    "rates": {"warmup_examples": 40, "lr_decay": "inverse-sqrt", "lr_decay_examples": 60},
 }
 LENGTH = 170  # ends with a short chunk
 

@@ -17,7 +17,7 @@ from prequential.learners.transformer.learner import Learner
 from prequential.storage.checkpoint import same_state
 from prequential.streams.datasets.digits import digits
 
-SMALL = {"width": 16, "heads": 2, "depth": 1, "window": 20, "chunk": 16, "streams": 3}
+SMALL = {"width": 16, "num_query_heads": 2, "depth": 1, "window": 20, "chunk_size": 16, "num_streams": 3}
 
 
 def make(classes=10, **changes):
@@ -329,13 +329,13 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
-            ({"width": 100, "heads": 3}, r"width \(100\) must be divisible by heads \(3\)"),
-            ({"streams": 0}, r"streams \(0\) must be at least 1"),
-            ({"chunk": -5}, r"chunk \(-5\) must be at least 1"),
+            ({"width": 100, "num_query_heads": 3}, r"width \(100\) must be divisible by num_query_heads \(3\)"),
+            ({"num_streams": 0}, r"num_streams \(0\) must be at least 1"),
+            ({"chunk_size": -5}, r"chunk_size \(-5\) must be at least 1"),
             ({"widht": 3}, "did you mean 'width'"),
             ({"model": "rnn"}, r"model is 'rnn', expected one of pi, two-token"),
             ({"beta2": 1.0}, r"beta2 \(1.0\) must be at least 0 and below 1"),
-            ({"rate": float("nan")}, r"rate \(nan\) must be at least 0"),
+            ({"learning_rate": float("nan")}, r"learning_rate \(nan\) must be at least 0"),
         ],
     )
     def test_a_setting_out_of_range_is_one_sentence(self, changes, words):
@@ -426,7 +426,9 @@ def test_learning_what_was_just_predicted_takes_no_other_pass_and_is_the_same(ch
     assert same_state(asked.state_dict(), other.state_dict())
 
 
-@pytest.mark.parametrize("changes", [{}, {"method": "copy"}, {"model": "two-token"}, {"recent": 0}, {"chunk": 7}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"method": "copy"}, {"model": "two-token"}, {"recent_window": 0}, {"chunk_size": 7}]
+)
 def test_what_is_predicted_before_it_is_learnt_changes_no_bit_of_what_is_learnt(changes):
     random = np.random.default_rng(0)
     x, y = random.normal(size=(60, 3)).astype(np.float32), random.integers(0, 3, 60).tolist()

@@ -14,8 +14,8 @@ from prequential.storage.checkpoint import same_state
 from prequential.streams.datasets.digits import digits
 from prequential.testing.learners import CHECKS
 
-SMALL = {"width": 16, "heads": 2, "depth": 2, "window": 20, "chunk": 16, "streams": 3}
-ONLY_HEADS = {"hidden": 64, "average": 0.0, "neighbours": 0}  # what mixed has beside its heads, switched off
+SMALL = {"width": 16, "num_query_heads": 2, "depth": 2, "window": 20, "chunk_size": 16, "num_streams": 3}
+ONLY_HEADS = {"mlp_width": 64, "ema_decay": 0.0, "num_neighbors": 0}  # what mixed has beside its heads, switched off
 VARIANTS = {
     "paper": {"method": "paper"},
     "paper-two-token": {"method": "paper", "model": "two-token"},
@@ -23,9 +23,9 @@ VARIANTS = {
     "copy": {"method": "copy"},
     "copy-two-token-joint": {"method": "copy", "model": "two-token", "updates": "joint", "window": 9},
     "mixed-two-token-joint": {"model": "two-token", "updates": "joint", "window": 9},
-    "mixed-long-window": {"window": 60, "chunk": 7},
+    "mixed-long-window": {"window": 60, "chunk_size": 7},
     "mixed-only-heads": ONLY_HEADS,
-    "mixed-few-neighbours": {"neighbours": 30, "average": 0.5},
+    "mixed-few-neighbours": {"num_neighbors": 30, "ema_decay": 0.5},
 }
 AS_IT_WAS = {  # losses of examples 0, 40, 80, 110 and 119 before there were heads to choose from
     "pi": ({}, [2.4849066734, 2.1117537022, 1.8825167418, 1.5490901470, 1.9742585421]),
@@ -222,7 +222,7 @@ def test_neighbours_remember_beyond_the_window():
 
 
 def test_neighbours_need_vectors():
-    with pytest.raises(BadSetting, match=r"neighbours \(5\) needs vectors, but x has shape \(8, 8\)"):
+    with pytest.raises(BadSetting, match=r"num_neighbors \(5\) needs vectors, but x has shape \(8, 8\)"):
         make(num_neighbors=5).learn_many(np.zeros((1, 8, 8), np.uint8), [0])
 
 

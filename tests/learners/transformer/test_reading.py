@@ -19,7 +19,7 @@ from prequential.storage.checkpoint import same_state
 from prequential.streams.datasets.digits import digits
 from prequential.streams.stream import Stream
 
-SMALL = {"width": 16, "heads": 2, "depth": 1, "window": 20, "chunk": 16, "streams": 5}
+SMALL = {"width": 16, "num_query_heads": 2, "depth": 1, "window": 20, "chunk_size": 16, "num_streams": 5}
 BETWEEN, BESIDE = math.inf, 0.0  # from how many seconds on a read counts as slow
 
 
@@ -99,7 +99,7 @@ def running() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
 
 
-@pytest.mark.parametrize("changes", [{}, {"streams": 2}, {"model": "two-token"}, {"graphs": True}])
+@pytest.mark.parametrize("changes", [{}, {"num_streams": 2}, {"model": "two-token"}, {"graphs": True}])
 def test_the_same_is_read_in_the_same_order_and_learnt_to_the_bit(changes):
     streams = {slow: Slow() for slow in (BETWEEN, BESIDE)}
     learners = {slow: learner_on(stream, slow, **changes) for slow, stream in streams.items()}

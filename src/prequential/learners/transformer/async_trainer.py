@@ -38,7 +38,7 @@ class TrainerBehind(Trainer):
     def __init__(self, settings: Settings, **given: Any) -> None:
         if here().count > 1:
             # their messages must come in the same order everywhere, which two threads do not promise
-            raise BadSetting(f"behind (True) needs one process, but {here().count} share the streams")
+            raise BadSetting(f"async_steps (True) needs one process, but {here().count} share the streams")
         super().__init__(settings.changed(num_streams=1, ema_decay=0.0), **given)  # it replays nothing
         self._back = Trainer(settings, **given, reports=False)  # the same network: it starts from the same seed
         self.readers = self._back.readers

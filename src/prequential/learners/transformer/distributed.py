@@ -55,7 +55,7 @@ class Ranks:
         if self.count > 1 and updates != "joint":
             raise BadSetting(f"updates ({updates}) must be joint where {self.count} processes share the streams")
         if self.count > streams:
-            raise BadSetting(f"streams ({streams}) must be at least as many as processes ({self.count})")
+            raise BadSetting(f"num_streams ({streams}) must be at least as many as processes ({self.count})")
 
     def add_up(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replaces every gradient by the sum over all processes, in one message."""

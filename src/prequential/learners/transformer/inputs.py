@@ -82,7 +82,7 @@ class Inputs:
         if settings.num_neighbors is None and settings.method == "mixed" and settings.use_input and self._vectors:
             self.neighbours = min(4096, COMPARISONS // self._width) if self._width <= FEW else 0
         if self.neighbours and not self._vectors:
-            raise BadSetting(f"neighbours ({self.neighbours}) needs vectors, but x has shape {shape}")
+            raise BadSetting(f"num_neighbors ({self.neighbours}) needs vectors, but x has shape {shape}")
         self.compared = self._width
         standardize = not image if settings.standardize is None else settings.standardize and self._vectors
         self.features = self._width * (2 if standardize and self._recent else 1) if self._vectors else 0

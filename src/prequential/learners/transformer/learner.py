@@ -23,6 +23,7 @@ from prequential.learners.transformer.inputs import Inputs
 from prequential.learners.transformer.trainer import Examples, Replay, Trainer
 from prequential.memory import check_fits
 from prequential.models.transformer import Transformer
+from prequential.renames import SETTINGS, takes_old_names
 from prequential.settings import Settings
 from prequential.storage.checkpoint import loading, read_checkpoint
 from prequential.streams.journal.journal import Journal
@@ -32,6 +33,7 @@ from prequential.streams.stream import Chunk, Stream
 from prequential.trust import stored_arguments
 
 
+@takes_old_names(SETTINGS)
 class Learner(OnlineLearner):
     """A transformer that learns in context at once and by gradient steps on every chunk and its replay-streams.
 
@@ -62,7 +64,7 @@ class Learner(OnlineLearner):
 
     Examples
     --------
-    >>> learner = Learner(classes=2, width=16, depth=1, window=8, chunk=4, streams=2)
+    >>> learner = Learner(classes=2, width=16, depth=1, window=8, chunk_size=4, num_streams=2)
     >>> for t in range(40):
     ...     learner.learn([t % 3, 1.0], "yes" if t % 3 else "no")
     >>> learner.predict([1, 1.0])
@@ -296,9 +298,7 @@ class Learner(OnlineLearner):
 
     def _check_memory(self, features: int) -> None:
         s, classes = self.settings, self.labels.capacity
-        sizes = (
-            f"width ({s.width}), depth ({s.depth}), window ({s.window}), streams ({s.num_streams}), classes ({classes})"
-        )
+        sizes = f"width ({s.width}), depth ({s.depth}), window ({s.window}), num_streams ({s.num_streams}), classes ({classes})"
         what = f"{features} features, {sizes}" if features > 1 else sizes
         if self.device.type == "cpu":
             check_fits(s.least_bytes(classes, features), what)
