@@ -311,7 +311,7 @@ class TestMany:
             terminal.print(display._table([]))
         drawn = terminal.export_text()
         assert "2 of 3 trials done, best accuracy" in drawn
-        assert re.search(r"trial +rate +streams +accuracy +state", drawn)
+        assert re.search(r"trial +learning_rate +num_streams +accuracy +state", drawn)
         assert "2 of 2 trials done, best accuracy" in shown
         environment = json.loads((out / "trials" / rows[0].folder / "0" / "environment.json").read_text())
         assert environment["processor"]["threads"] == 1
