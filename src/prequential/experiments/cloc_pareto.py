@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prequential.experiments.base import Request, Claim, CaptionedFigure, Results, Outcome, Trial, over_seeds
+from prequential.experiments.base import CaptionedFigure, Claim, Outcome, Request, Results, Trial, over_seeds
 from prequential.experiments.cloc import SETTINGS, STREAM, base
 from prequential.plots.studies import draw_front
 
