@@ -1,14 +1,25 @@
-"""Supervised online continual learning with transformers: predict, be charged, learn."""
+"""Supervised online continual learning with transformers: predict, score, learn."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from prequential.baselines import ACM as ACM
+    from prequential.baselines import ExperienceReplay as ExperienceReplay
+    from prequential.baselines import Kalman as Kalman
+    from prequential.baselines import KalmanNetwork as KalmanNetwork
+    from prequential.baselines import LastLabel as LastLabel
+    from prequential.baselines import Majority as Majority
+    from prequential.baselines import ReplayStreams as ReplayStreams
+    from prequential.baselines import RiverLearner as RiverLearner
+    from prequential.baselines import SklearnLearner as SklearnLearner
     from prequential.evaluation.evaluate import evaluate as evaluate
     from prequential.evaluation.scores import Scores as Scores
     from prequential.learners.base import OnlineLearner as OnlineLearner
+    from prequential.learners.registry import make_learner as make_learner
     from prequential.learners.transformer.learner import Learner as Learner
     from prequential.settings import Settings as Settings
     from prequential.streams.datasets.digits import digits as digits
@@ -20,24 +31,41 @@ if TYPE_CHECKING:
     from prequential.streams.stream import Chunk as Chunk
     from prequential.streams.stream import Stream as Stream
     from prequential.streams.tasks import SplitStream as SplitStream
+    from prequential.testing.learners import check_learner as check_learner
+
+try:
+    __version__ = version("prequential")
+except PackageNotFoundError:  # the sources are on the path, but the package is not installed
+    __version__ = "0+unknown"
 
 _PLACES = {
+    "ACM": "baselines",
     "ArrayStream": "streams.formats.arrays",
     "Chunk": "streams.stream",
+    "ExperienceReplay": "baselines",
     "Journal": "streams.journal.journal",
+    "Kalman": "baselines",
+    "KalmanNetwork": "baselines",
+    "LastLabel": "baselines",
     "Learner": "learners.transformer.learner",
+    "Majority": "baselines",
     "OnlineLearner": "learners.base",
     "PhotoStream": "streams.datasets.photos",
+    "ReplayStreams": "baselines",
+    "RiverLearner": "baselines",
     "Scores": "evaluation.scores",
     "Settings": "settings",
+    "SklearnLearner": "baselines",
     "SplitStream": "streams.tasks",
     "Stream": "streams.stream",
     "TableStream": "streams.formats.tables",
+    "check_learner": "testing.learners",
     "digits": "streams.datasets.digits",
     "evaluate": "evaluation.evaluate",
+    "make_learner": "learners.registry",
     "open_stream": "streams.open",
 }
-__all__ = sorted(_PLACES)
+__all__ = sorted([*_PLACES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

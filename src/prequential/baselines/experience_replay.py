@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -79,6 +79,13 @@ class ExperienceReplay(NetworkLearner):
     >>> print(f"{charges.correct.mean():.2f}")
     0.98
     """
+
+    names: ClassVar = {
+        "er": {},
+        "er-polrs": {"polrs": True},
+        "er-adrep": {"adrep": True},
+        "er-polrs-adrep": {"polrs": True, "adrep": True},
+    }
 
     def __init__(
         self,

@@ -44,9 +44,6 @@ class LastLabel(OnlineLearner):
         self.repeats = 0
         self.steps = 0  # how often a label followed another one
 
-    def config(self) -> dict[str, Any]:
-        return {"classes": self.labels.capacity, "missing": self.missing, "seed": self.seed}
-
     def macs_per_example(self) -> float:
         return 0.0
 

@@ -65,15 +65,6 @@ class Majority(OnlineLearner):
         self.next = 0  # where the next label goes
         self.counts = np.zeros(self.labels.capacity, dtype=np.int64)
 
-    def config(self) -> dict[str, Any]:
-        return {
-            "classes": self.labels.capacity,
-            "window": self.window,
-            "smoothing": self.smoothing,
-            "missing": self.missing,
-            "seed": self.seed,
-        }
-
     def macs_per_example(self) -> float:
         return 0.0
 

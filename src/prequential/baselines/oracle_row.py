@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class OracleRow(OnlineLearner):
     [False, False, True, False]
     """
 
+    names: ClassVar = {"oracle": {}}
     stride = 1024
     small_state = True
 
@@ -52,9 +53,6 @@ class OracleRow(OnlineLearner):
         return Charges(
             np.full(len(class_ids), np.inf), np.where(correct, class_ids, -1), correct, correct.astype(float)
         )
-
-    def config(self) -> dict[str, Any]:
-        return {"classes": self.labels.capacity, "window": self.window, "missing": self.missing, "seed": self.seed}
 
     def macs_per_example(self) -> float:
         return 0.0

@@ -54,6 +54,8 @@ class RiverLearner(LibraryLearner):
     0.97
     """
 
+    library = "river"
+
     def __init__(
         self,
         classes: int | Sequence[Hashable],
@@ -74,7 +76,7 @@ class RiverLearner(LibraryLearner):
         return self._common()
 
     def _make(self) -> Any:
-        made = build("river", self.path, self.settings, self.seed)
+        made = build(self.library, self.path, self.settings, self.seed)
         # some models (nearest neighbors) draw random numbers while predicting; predicting must change nothing
         self._generators = generators(made)
         return made

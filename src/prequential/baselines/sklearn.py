@@ -58,6 +58,8 @@ class SklearnLearner(LibraryLearner):
     0.96
     """
 
+    library = "sklearn"
+
     def __init__(
         self,
         classes: int | Sequence[Hashable],
@@ -84,7 +86,7 @@ class SklearnLearner(LibraryLearner):
         return {**self._common(), "batch": self.stride}
 
     def _make(self) -> Any:
-        made = build("sklearn", self.path, self.settings, self.seed)
+        made = build(self.library, self.path, self.settings, self.seed)
         if not hasattr(made, "partial_fit"):
             raise BadSetting(f"model {self.path!r} has no partial_fit: it cannot learn from a stream")
         self._names_classes = "classes" in inspect.signature(made.partial_fit).parameters

@@ -69,6 +69,7 @@ def compare(
     from prequential.comparisons.compare import Plan, read_plan, show
     from prequential.comparisons.compare import compare as run_comparison
     from prequential.runs.run import new_directory
+    from prequential.trust import names_from
 
     console = Console(highlight=False)
     directory = out or new_directory(preset or "compare")
@@ -80,14 +81,15 @@ def compare(
         raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
     given: dict[str, Any] = {"examples": examples, "device": device, "checkpoint_seconds": checkpoint_seconds}
     given = {name: value for name, value in given.items() if value is not None}
-    plan = Plan(
-        learners=tuple(learners or before.learners),  # type: ignore[union-attr]
-        streams=tuple(on or (before.streams if before else ["digits"])),
-        seeds=tuple(seeds or (before.seeds if before else [settings.seed])),
-        table1=preset == "table1",
-        run=replace(before.run if before else RunSettings(), **given),
-        settings=before.settings.changed(**_not_default(settings)) if before else settings,
-    )
+    with names_from(directory if before else None, trust=trust):
+        plan = Plan(
+            learners=tuple(learners or before.learners),  # type: ignore[union-attr]
+            streams=tuple(on or (before.streams if before else ["digits"])),
+            seeds=tuple(seeds or (before.seeds if before else [settings.seed])),
+            table1=preset == "table1",
+            run=replace(before.run if before else RunSettings(), **given),
+            settings=before.settings.changed(**_not_default(settings)) if before else settings,
+        )
     result = run_comparison(plan, directory, jobs=jobs, console=console, trust=trust)
     if result is None:
         console.print(f"stopped; go on with: prequential compare --out {directory}", soft_wrap=True)

@@ -36,6 +36,7 @@ from prequential.storage.files import (
 from prequential.storage.sealed import check_toml, is_damaged, sealed_toml
 from prequential.storage.toml import read_toml
 from prequential.streams.open import check_spec
+from prequential.trust import Untrusted, names_from
 
 MAY_CHANGE = (
     "checkpoint_seconds",
@@ -72,7 +73,7 @@ class Plan:
             raise BadSetting(f"seed ({min(self.seeds)}) must be at least 0")
         self.settings.changed(seed=max(self.seeds))  # which may be too large
         for learner in self.learners:
-            with suppress(MissingExtra):  # its jobs will fail and say so; the others run
+            with suppress(MissingExtra, Untrusted):  # its jobs will fail and say so; the others run
                 make_learner(learner, 2, settings=self.settings)
         for stream in self.streams:
             check_spec(stream)
@@ -129,7 +130,8 @@ def read_plan(directory: Path) -> Plan | None:
         if name not in kept:
             raise BadInput(f"{path} is no comparison: there is no {name} under [compare]")
     check_kinds(str(path), kept, IN_THE_FILE)
-    with without_warning():  # the program wrote the file
+    # the program wrote the file; reading a plan imports nothing, running it may, with trust
+    with without_warning(), names_from(directory):
         run, learner = split_settings(content, path)
         return Plan(
             learners=tuple(kept["learners"]),
@@ -176,7 +178,8 @@ def compare(
     make_directory(directory)
     with DirectoryLock(directory):
         earlier = read_plan(directory)
-        plan = earlier.with_more(plan) if earlier else plan
+        with names_from(directory if earlier else None, trust=trust):
+            plan = earlier.with_more(plan) if earlier else plan
         all_jobs = plan.jobs(directory)
         remove_temporaries(directory)
         for job in all_jobs:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -72,6 +73,9 @@ class OnlineLearner(ABC):
         Whether features may be NaN, meaning "not measured".
     """
 
+    names: ClassVar[
+        dict[str, dict[str, Any]]
+    ] = {}  # names for `make_learner` and their options; by default the class's
     stride: int = 1  # how many examples `observe` handles best at once
     standardize: bool | None = None  # False: features are used as they are, which float32 must hold
     small_state = False  # whether taking the state before every call costs next to nothing
@@ -308,9 +312,10 @@ class OnlineLearner(ABC):
 
     # What a subclass writes. x is checked, (n, *shape); class_ids are the output units of the labels, (n,) int64.
 
-    @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The arguments that build this learner anew, as JSON values."""
+        """The arguments that build this learner anew, as JSON values; by default its attributes of the same names."""
+        names = [name for name in inspect.signature(type(self)).parameters if name != "classes"]
+        return {"classes": self.labels.capacity, **{name: getattr(self, name) for name in names}}
 
     def _prepare(self, x: np.ndarray) -> None:
         """Makes what depends on what x looks like, before the first example is taken; may refuse it."""

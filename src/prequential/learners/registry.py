@@ -1,25 +1,38 @@
-"""Learners by name, with their options: `majority(window=100)`, `river:forest.ARFClassifier(n_models=5)`."""
+"""Learners by name, with options: `majority(window=100)`, `river:forest.ARFClassifier(n_models=5)`, `my_module:MyLearner`.
+
+Built-in names are those of the learners that `prequential.baselines` exports; a class says in `names` what it is called.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 import typing
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from prequential.errors import BadSetting
+from prequential.imports import import_object, is_object_name
 from prequential.learners.base import OnlineLearner
-from prequential.renames import OPTIONS, SETTINGS, current_names
+from prequential.renames import SETTINGS, current_names
 from prequential.settings import Settings
 from prequential.specs import check_kinds, nearest, parse_call
 
-FROM_THE_RUN = ("classes", "device", "missing")  # what is the same for all learners, and so not an option of one
+FROM_THE_RUN = ("classes", "device", "missing")  # the same for all learners of a run, and so not an option of one
+TRANSFORMERS: dict[str, dict[str, Any]] = {  # each with the settings that it changes
+    "transformer": {},
+    "two-token": {"model": "two-token"},
+    "no-image": {"use_input": False},
+    "no-attention": {"window": 0},
+}
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a learner is made from."""
+    """What a learner is made with."""
 
     classes: int | Sequence[Hashable]
     settings: Settings  # of the transformer, and of no other
@@ -38,13 +51,14 @@ def make_learner(
     missing: bool = False,
     seed: int | None = None,
 ) -> OnlineLearner:
-    """The learner that a text means.
+    """Makes a learner from its name and options.
 
     Parameters
     ----------
     spec
-        A name, with options in brackets where they differ from the defaults. `river:` and `sklearn:` stand before any
-        classifier of these libraries; its own settings are options too.
+        A name, with options in parentheses where they differ from the defaults. `river:` and `sklearn:` are the prefixes
+        of any classifier of these libraries; its own settings are options too. `my_package.module:Class` is a subclass
+        of `OnlineLearner` in a module of one's own, which is imported.
     classes
         How many labels there can be, or the labels themselves.
     settings
@@ -68,27 +82,68 @@ def make_learner(
     """
     settings = settings or Settings()
     name, options = parse_call(spec)
+    given = Given(classes, settings, device, missing, settings.seed if seed is None else seed, options)
     library, colon, path = name.partition(":")
-    make = LEARNERS.get(name)
-    if make is None and colon and path and library in LIBRARIES:
-        make = LIBRARIES[library](path)
-    if make is None:
-        raise BadSetting(f"unknown learner {name!r}{nearest(name, learner_names())}")
-    seed = settings.seed if seed is None else seed
-    return make(Given(classes, settings, device, missing, seed, options))
+    if name in TRANSFORMERS:
+        return _make_transformer(given, TRANSFORMERS[name])
+    if name in built_in():
+        kind, changes = built_in()[name]
+        return _construct(kind, given, {**changes, **current_names(options, _old_names(kind))})
+    if colon and path and library in libraries():
+        return _make_of_library(libraries()[library], given, path)
+    if is_object_name(name):
+        return _construct(_own_class(name), given, options)
+    raise BadSetting(f"unknown learner {name!r}{nearest(name, learner_names())}")
+
+
+@cache
+def built_in() -> dict[str, tuple[type[OnlineLearner], dict[str, Any]]]:
+    """The baselines by name, each with the options that its name stands for.
+
+    >>> built_in()["er-polrs"][0].__name__, built_in()["er-polrs"][1]
+    ('ExperienceReplay', {'polrs': True})
+    """
+    return {
+        name: (kind, options)
+        for kind in _exported()
+        if not hasattr(kind, "library")
+        for name, options in (vars(kind).get("names") or {_dashed(kind.__name__): {}}).items()
+    }
+
+
+@cache
+def libraries() -> dict[str, type[OnlineLearner]]:
+    """The learners that wrap any classifier of a library, by the prefix of their names."""
+    return {str(kind.library): kind for kind in _exported() if hasattr(kind, "library")}
+
+
+def _exported() -> list[type[OnlineLearner]]:
+    from prequential import baselines  # late: it imports torch
+
+    kinds = [getattr(baselines, name) for name in baselines.__all__]
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, OnlineLearner)]
+
+
+def _dashed(name: str) -> str:
+    """A class's name as one writes it on a command line.
+
+    >>> _dashed("LastLabel"), _dashed("ACM")
+    ('last-label', 'acm')
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
 
 
 def learner_names() -> list[str]:
-    """All names, for help texts; CLASS stands for where a class is inside its library.
+    """All names, for help texts; CLASS is where a class is inside its library or module.
 
     >>> learner_names()[:4]
     ['transformer', 'two-token', 'no-image', 'no-attention']
     """
-    return [*LEARNERS, *(f"{library}:CLASS" for library in LIBRARIES)]
+    return [*TRANSFORMERS, *built_in(), *(f"{library}:CLASS" for library in libraries()), "MODULE:CLASS"]
 
 
 def is_transformer(spec: str) -> bool:
-    """Whether a text means one of the transformers, which alone have the transformers' settings.
+    """Whether a name is that of one of the transformers, which alone have the transformers' settings.
 
     >>> is_transformer("no-image(width=64)"), is_transformer("kalman")
     (True, False)
@@ -96,67 +151,35 @@ def is_transformer(spec: str) -> bool:
     return parse_call(spec)[0] in TRANSFORMERS
 
 
-def _transformer(**changes: Any) -> Callable[[Given], OnlineLearner]:
-    def make(given: Given) -> OnlineLearner:
-        from prequential.learners.transformer.learner import Learner
+def _make_transformer(given: Given, changes: dict[str, Any]) -> OnlineLearner:
+    from prequential.learners.transformer.learner import Learner
 
-        options = current_names(given.options, SETTINGS)
-        check_kinds("transformer", options, typing.get_type_hints(Settings))
-        settings = given.settings.changed(**{"seed": given.seed, **changes, **options})
-        return Learner(given.classes, settings=settings, device=given.device, missing=given.missing)
-
-    return make
+    options = current_names(given.options, SETTINGS)
+    check_kinds("transformer", options, typing.get_type_hints(Settings))
+    settings = given.settings.changed(**{"seed": given.seed, **changes, **options})
+    return Learner(given.classes, settings=settings, device=given.device, missing=given.missing)
 
 
-def _baseline(kind: str, **changes: Any) -> Callable[[Given], OnlineLearner]:
-    def make(given: Given) -> OnlineLearner:
-        from prequential import baselines
-
-        options = {**changes, **current_names(given.options, OPTIONS)}
-        return _construct(getattr(baselines, kind), given, options)
-
-    return make
+def _make_of_library(kind: type[OnlineLearner], given: Given, path: str) -> OnlineLearner:
+    """A classifier of another library: options that the learner does not have itself are the classifier's."""
+    options = current_names(given.options, _old_names(kind))
+    own = {name: value for name, value in options.items() if name in _option_names(kind)}
+    others = {name: value for name, value in options.items() if name not in own}
+    return _construct(kind, given, own, model=path, settings=others)
 
 
-def _of_library(kind: str) -> Callable[[str], Callable[[Given], OnlineLearner]]:
-    """Makers of another library's classifiers: options the learner does not have itself are the classifier's."""
-
-    def at(path: str) -> Callable[[Given], OnlineLearner]:
-        def make(given: Given) -> OnlineLearner:
-            from prequential import baselines
-
-            learner = getattr(baselines, kind)
-            options = current_names(given.options, {"standardise": "standardize"})
-            own = {name: value for name, value in options.items() if name in _option_names(learner)}
-            others = {name: value for name, value in options.items() if name not in own}
-            return _construct(learner, given, own, model=path, settings=others)
-
-        return make
-
-    return at
+def _own_class(name: str) -> type[OnlineLearner]:
+    kind = import_object(name, "learner")
+    if not (isinstance(kind, type) and issubclass(kind, OnlineLearner)) or inspect.isabstract(kind):
+        missing = sorted(getattr(kind, "__abstractmethods__", ()))
+        why = f"does not define {', '.join(missing)}" if missing else "is not a subclass of prequential.OnlineLearner"
+        raise BadSetting(f"learner {name!r} {why}; prequential.testing.check_learner says what a learner must do")
+    return kind
 
 
-TRANSFORMERS: dict[str, Callable[[Given], OnlineLearner]] = {
-    "transformer": _transformer(),
-    "two-token": _transformer(model="two-token"),
-    "no-image": _transformer(use_input=False),
-    "no-attention": _transformer(window=0),
-}
-LEARNERS: dict[str, Callable[[Given], OnlineLearner]] = {
-    **TRANSFORMERS,
-    "last-label": _baseline("LastLabel"),
-    "majority": _baseline("Majority"),
-    "oracle": _baseline("OracleRow"),
-    "er": _baseline("ExperienceReplay"),
-    "er-polrs": _baseline("ExperienceReplay", polrs=True),
-    "er-adrep": _baseline("ExperienceReplay", adrep=True),
-    "er-polrs-adrep": _baseline("ExperienceReplay", polrs=True, adrep=True),
-    "acm": _baseline("ACM"),
-    "replay-streams": _baseline("ReplayStreams"),
-    "kalman": _baseline("Kalman"),
-    "kalman-network": _baseline("KalmanNetwork"),
-}
-LIBRARIES = {"river": _of_library("RiverLearner"), "sklearn": _of_library("SklearnLearner")}
+def _old_names(kind: type[OnlineLearner]) -> dict[str, str]:
+    """The names that options of a learner had in earlier versions, and what they are called now."""
+    return dict(getattr(kind, "old_names", {}))
 
 
 def _option_names(kind: type[OnlineLearner]) -> list[str]:
@@ -165,16 +188,24 @@ def _option_names(kind: type[OnlineLearner]) -> list[str]:
 
 
 def _construct(kind: type[OnlineLearner], given: Given, options: dict[str, Any], **more: Any) -> OnlineLearner:
-    """A baseline, after its options were checked."""
+    """A learner, after its options were checked. It gets `missing`, `seed` and `device` where it takes them."""
     names = _option_names(kind)
     for name in options:
         if name not in names:
             if name in FROM_THE_RUN:
                 raise BadSetting(f"{name} is not an option of a learner: the run sets it, and it is the same for all")
             raise BadSetting(f"{kind.__name__} has no option {name!r}{nearest(name, names)}")
-    check_kinds(kind.__name__, options, typing.get_type_hints(kind.__init__))
-    if "device" in inspect.signature(kind).parameters:
+    with suppress(NameError, TypeError):  # annotations of one's own may name what is imported for type checkers only
+        check_kinds(kind.__name__, options, typing.get_type_hints(kind.__init__))
+    parameters = inspect.signature(kind).parameters
+    if "missing" in parameters:
+        more["missing"] = given.missing
+    elif given.missing:
+        raise BadSetting(f"{kind.__name__} takes no argument missing, but features of this stream may be missing")
+    if "seed" in parameters:
+        options = {"seed": given.seed, **options}
+    if "device" in parameters:
         from prequential.learners.device import find_device
 
         more["device"] = str(find_device(given.device))
-    return kind(given.classes, missing=given.missing, **{"seed": given.seed, **options}, **more)
+    return kind(given.classes, **options, **more)

@@ -102,10 +102,10 @@ def sweep(
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
     if trials is not None and trials < 1:
         raise BadSetting(f"trials ({trials}) must be at least 1")
-    plan, text = read_sweep(file), file.read_bytes()
     begun = any((file.parent / name).exists() for name in OURS if name != file.name)
     stored = file.parent if begun else None  # its file is a sweep's own copy
     with names_from(stored, trust=trust):
+        plan, text = read_sweep(file), file.read_bytes()
         if storage is None and plan.storage is not None and not is_inside(plan.storage, file.parent):
             need_trust(f"to keep its trials in {without_password(plan.storage)}")
         if out is None and plan.out is not None and plan.out.resolve() != file.parent.resolve():

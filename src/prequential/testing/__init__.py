@@ -1,1 +1,5 @@
-"""Checks that every learner must pass."""
+"""The battery: checks that every learner must pass, public so that learners of one's own can be put through them."""
+
+from prequential.testing.learners import CHECKS, check_learner
+
+__all__ = ["CHECKS", "check_learner"]
