@@ -36,7 +36,7 @@ SMALL: dict[str, Any] = {
 FLAGS = [part for name, value in SMALL.items() for part in (f"--{name}", str(value))]
 EXAMPLES = 60  # of a live learner
 FEATURES = 5
-LABELS = ("ham", "spam", "eggs", 7, None)  # of several kinds; the later ones come late
+LABELS = ("ham", "spam", "eggs", 7, 2.5)  # of several kinds; the later ones come late
 KINDS = ("run", "live", "compare", "sweep", "features", "save")
 Tell = Callable[[dict[str, Any]], None]
 

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from prequential.baselines import Majority
+from prequential.baselines import LastLabel, Majority
 from prequential.errors import LONGEST, BadInput, PrequentialError, one_line, short
 from prequential.learners.gate import as_examples, as_labels
 from prequential.learners.registry import make_learner
@@ -250,3 +250,34 @@ def test_messages_are_one_line_that_a_terminal_can_print() -> None:
     assert short(Raises()).startswith("<Raises")
     assert short(10**5000) == "<int>"
     assert one_line(Raises()) == "<Raises>"
+
+
+class TestNone:
+    """None is no label; one that an earlier version took as a label stays one."""
+
+    def test_is_refused(self):
+        learner = LastLabel(3)
+        with pytest.raises(BadInput, match="example 1: the label is None, expected a label"):
+            learner.learn_many([[1.0], [2.0]], ["a", None])
+        assert learner.position == 0
+
+    def test_of_an_earlier_save_is_kept(self):
+        learner, earlier = LastLabel(3), LastLabel(3)
+        earlier.learn([1.0], "a")
+        state = earlier.state_dict()
+        state["labels"]["known"] = ["a", None]
+        learner.load_state_dict(state)
+        learner.learn([1.0], None)
+        assert learner.predict([1.0]) is None
+        assert learner.labels.known == ["a", None]
+
+    def test_of_an_earlier_journal_is_learnt_again(self, tmp_path, monkeypatch):
+        home = tmp_path / "home"
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "_relearning", True)  # as version 0.1 did
+            learner = Learner(3, home=home, width=16, depth=1, window=8)
+            learner.learn_many([[1.0], [2.0]], ["a", None])
+            learner.close()
+        learner = Learner.open(home)
+        assert (learner.position, learner.labels.known) == (2, ["a", None])
+        learner.close()

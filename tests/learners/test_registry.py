@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 
 from prequential import baselines
+from prequential.cli.app import main
+from prequential.comparisons.compare import Plan, read_plan
 from prequential.errors import BadSetting, MissingExtra
-from prequential.learners.registry import LEARNERS, is_transformer, learner_names, make_learner
+from prequential.learners.registry import TRANSFORMERS, built_in, is_transformer, learner_names, make_learner
 from prequential.learners.transformer.learner import Learner
+from prequential.runs.run import Run
 from prequential.settings import Settings
 from prequential.specs import parse_call
 from prequential.storage.checkpoint import same_state
+from prequential.sweeps.sweep import sweep
+from prequential.trust import Untrusted
 
 SMALL = Settings(width=16, num_query_heads=2, depth=1, window=20, chunk_size=10, num_streams=2, seed=3)
 KINDS = {
@@ -53,8 +58,8 @@ def make(spec: str, **changes) -> object:
 
 class TestNames:
     def test_none_is_untested(self):
-        assert set(KINDS) >= set(LEARNERS)
-        assert learner_names()[-2:] == ["river:CLASS", "sklearn:CLASS"]
+        assert set(KINDS) >= {*TRANSFORMERS, *built_in()}
+        assert learner_names()[-3:] == ["river:CLASS", "sklearn:CLASS", "MODULE:CLASS"]
 
     @pytest.mark.parametrize("name", KINDS)
     def test_learns_vectors_and_comes_back(self, name):
@@ -160,7 +165,11 @@ class TestOptions:
         [
             ("transfromer", "unknown learner 'transfromer'; did you mean 'transformer'?"),
             ("???", "unknown learner '???'; expected one of transformer, two-token,"),
-            ("weka:J48", "unknown learner 'weka:J48'"),
+            (
+                "weka:J48",
+                "learner 'weka:J48': module 'weka' cannot be imported: ModuleNotFoundError: No module named 'weka'",
+            ),
+            ("weka: J48", "unknown learner 'weka: J48'"),
             ("majority(windwo=3)", "Majority has no option 'windwo'; did you mean 'window'?"),
             ("majority(window=many)", "Majority: window is 'many', expected a whole number"),
             ("majority(window=0)", "window (0) must be at least 1"),
@@ -193,3 +202,96 @@ class TestOptions:
     def test_an_extractor_needs_images(self, spec):
         with pytest.raises(BadSetting, match=r"extractor \((convnet|vgg)\) needs images, but x has shape \(4,\)"):
             make(spec).observe(*examples())
+
+
+OWN = """
+from prequential import OnlineLearner
+import numpy as np
+
+
+class Stubborn(OnlineLearner):
+    def __init__(self, classes, *, favorite: int = 0, boldness: float = 0.5):
+        super().__init__(classes)
+        self.favorite, self.boldness = favorite, boldness
+        self.seen = 0
+
+    def _predict(self, x):
+        p = np.full((len(x), self.labels.capacity), (1 - self.boldness) / self.labels.capacity)
+        p[:, self.favorite] += self.boldness
+        return np.log(p)
+
+    def _learn(self, x, class_ids):
+        self.seen += len(class_ids)
+
+    def _state_dict(self):
+        return {"seen": self.seen}
+
+    def _load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+class Unfinished(OnlineLearner):
+    pass
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "my_learners.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "my_learners"
+    sys.modules.pop("my_learners", None)
+
+
+class TestOwn:
+    def test_a_class_in_a_module_of_the_current_directory(self, own_module, tmp_path):
+        learner = make_learner("my_learners:Stubborn(favorite=1)", 3)
+        learner.learn_many(*examples(4))
+        assert learner.predict([0.0] * 4) == learner.labels.known[1]
+        learner.save(tmp_path / "learner")
+        loaded = type(learner).load(tmp_path / "learner")
+        assert (loaded.seen, loaded.favorite) == (4, 1)
+
+    def test_a_run_of_it_resumes(self, own_module, tmp_path, capsys):
+        command = ["run", "--stream", "digits(tasks=2)", "--learner", "my_learners:Stubborn(boldness=0.1)"]
+        main([*command, "--out", str(tmp_path / "run"), "--examples", "100"])
+        capsys.readouterr()
+        with pytest.raises(SystemExit):
+            main(["resume", str(tmp_path / "run")])
+        assert "asks to import the learner my_learners:Stubborn; if you trust who made it" in capsys.readouterr().err
+        main(["resume", str(tmp_path / "run"), "--trust"])
+        assert Run(tmp_path / "run", trust=True).learner.boldness == 0.1
+
+    def test_a_comparison_is_read_without_importing_it(self, own_module, tmp_path):
+        plan = Plan(learners=("my_learners:Stubborn", "majority"), streams=("digits",), seeds=(0,))
+        plan.write(tmp_path)
+        sys.modules.pop("my_learners")
+        assert read_plan(tmp_path).learners == plan.learners
+        assert "my_learners" not in sys.modules
+
+    def test_a_sweep_of_another_person_imports_nothing(self, own_module, tmp_path):
+        (tmp_path / "study.db").touch()
+        text = '[sweep]\nmethod = "grid"\n[vary]\nlearner = ["my_learners:Stubborn"]\n'
+        (tmp_path / "sweep.toml").write_text(text)
+        with pytest.raises(Untrusted, match="asks to import the learner my_learners:Stubborn"):
+            sweep(tmp_path / "sweep.toml")
+        assert "my_learners" not in sys.modules
+
+    @pytest.mark.parametrize(
+        ("spec", "sentence"),
+        [
+            ("my_learners:Stubbon", "module 'my_learners' has no 'Stubbon'; did you mean 'Stubborn'?"),
+            ("my_learners:Stubborn(favourite=1)", "Stubborn has no option 'favourite'; did you mean 'favorite'?"),
+            ("my_learners:Stubborn(favorite=a)", "Stubborn: favorite is 'a', expected a whole number"),
+            ("my_learners:Unfinished", "does not define _learn, _load_state_dict, _predict, _state_dict"),
+            ("my_learners:number", "is not a subclass of prequential.OnlineLearner"),
+        ],
+    )
+    def test_mistakes_get_one_sentence(self, own_module, spec, sentence):
+        with pytest.raises(BadSetting) as error:
+            make_learner(spec, 3)
+        assert sentence in str(error.value)

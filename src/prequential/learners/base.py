@@ -353,8 +353,13 @@ class OnlineLearner(ABC):
         if self.standardize is False:
             check_float32(x, self.position)
         if ys is not None:
-            check_labels(self.labels, ys, self.position)
+            check_labels(self.labels, ys, self.position, allow_none=self._relearning)
         return x
+
+    @property
+    def _relearning(self) -> bool:
+        """Whether it is learning its own journal again, in which version 0.1 may have kept the label None."""
+        return False
 
     def _make_ready(self, x: np.ndarray) -> None:
         """`_prepare`, where too little memory is a sentence as well."""

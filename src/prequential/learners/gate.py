@@ -90,8 +90,23 @@ def as_labels(ys: Any, count: int, first: int) -> list[Hashable]:
     return y
 
 
-def check_labels(labels: Labels, ys: Sequence[Hashable], first: int) -> None:
-    """Refuses labels that cannot all be taken, also those that cannot even be looked at."""
+def check_labels(labels: Labels, ys: Sequence[Hashable], first: int, *, allow_none: bool = False) -> None:
+    """Refuses labels that cannot all be taken, also those whose own methods raise, and None: it means "no label".
+
+    Parameters
+    ----------
+    labels
+        Those seen so far.
+    ys
+        The labels to check.
+    first
+        The number of the first example, for messages.
+    allow_none
+        Whether None is a label, as it was in version 0.1. One who has seen it as a label also takes it again.
+    """
+    none = next((i for i, label in enumerate(ys) if label is None), None)
+    if none is not None and not allow_none and None not in labels:
+        raise BadInput(f"example {first + none}: the label is None, expected a label such as 'spam' or 3")
     try:
         labels.check(ys, first)
     except PrequentialError:

@@ -179,7 +179,8 @@ def _own_class(name: str) -> type[OnlineLearner]:
 
 def _old_names(kind: type[OnlineLearner]) -> dict[str, str]:
     """The names that options of a learner had in earlier versions, and what they are called now."""
-    return dict(getattr(kind, "old_names", {}))
+    options = _option_names(kind)
+    return {old: new for old, new in getattr(kind, "old_names", {}).items() if new in options}
 
 
 def _option_names(kind: type[OnlineLearner]) -> list[str]:

@@ -197,7 +197,7 @@ def check_new_classes(make: Make) -> None:
     """Labels may be any hashable values, come at any time and in any order; names must not matter."""
     x, y = _examples(80)
     y = [0] * 20 + [label % 2 for label in y[20:40]] + y[40:]
-    names: list[Hashable] = [("a", 1), "b", None]
+    names: list[Hashable] = [("a", 1), "b", b"c"]
     plain = make(3).observe(x, y)
     named = make(3).observe(x, [names[label] for label in y])
     assert np.array_equal(plain.log_loss, named.log_loss), "the names of the labels changed the losses"

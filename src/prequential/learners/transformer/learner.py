@@ -139,6 +139,10 @@ class Learner(OnlineLearner):
         return (stop * learning + (self.position - stop) * (forward + votes)) / self.position
 
     @property
+    def _relearning(self) -> bool:
+        return self._memory.relearning
+
+    @property
     def skipped_steps(self) -> int:
         return 0 if self._trainer is None else self._trainer.skipped
 
