@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from prequential.learners.transformer.learner import Learner
-from prequential.plots.style import COLOURS, FAINT, GREY, percent, save, short, styled
+from prequential.plots.style import COLORS, FAINT, GRAY, percent, save, short, styled
 from prequential.settings import Settings
 
 FEATURES, CLASSES = 64, 10
@@ -171,10 +171,10 @@ def draw_latencies(rows: Sequence[Row]) -> Figure:
         "learn one": "Learn one: the call",
     }
     for axes, (name, title) in zip(figure.subplots(1, 3, sharey=True), titles.items(), strict=True):
-        for way, colour in ((BETWEEN, COLOURS[1]), (BEHIND, COLOURS[0])):
+        for way, color in ((BETWEEN, COLORS[1]), (BEHIND, COLORS[0])):
             seconds = np.sort(shown[f"{name}, {way}"]) * 1e3
-            axes.step(seconds, np.arange(1, len(seconds) + 1) / len(seconds), where="post", color=colour, label=way)
-        axes.axhline(0.99, color=GREY, linewidth=0.8, linestyle=":")
+            axes.step(seconds, np.arange(1, len(seconds) + 1) / len(seconds), where="post", color=color, label=way)
+        axes.axhline(0.99, color=GRAY, linewidth=0.8, linestyle=":")
         axes.set_xscale("log")
         axes.minorticks_off()
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=12))

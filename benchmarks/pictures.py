@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from measuring import Row
 from shares import PARTS, PYTHON
 
-from prequential.plots.style import COLOURS, FAINT, GREY, INK, percent, short, styled
+from prequential.plots.style import COLORS, FAINT, GRAY, INK, percent, short, styled
 
 
 @styled
@@ -23,8 +23,8 @@ def draw_ratios(rows: Sequence[Row]) -> Figure:
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=counts)[:, 0]
     for axes, here in zip(panels, groups, strict=True):
         places = np.arange(len(here))[::-1]
-        colours = [{True: COLOURS[2], False: COLOURS[1], None: COLOURS[0]}[row.reached] for row in here]
-        axes.barh(places, [row.ratio or 0.0 for row in here], height=0.62, color=colours)
+        colors = [{True: COLORS[2], False: COLORS[1], None: COLORS[0]}[row.reached] for row in here]
+        axes.barh(places, [row.ratio or 0.0 for row in here], height=0.62, color=colors)
         for place, row in zip(places, here, strict=True):
             beyond = max(row.ratio or 0.0, row.target or 0.0)  # of bar and mark
             axes.text(beyond, place, f" {row.say(row.ratio)}", va="center", fontsize=7.5)
@@ -33,7 +33,7 @@ def draw_ratios(rows: Sequence[Row]) -> Figure:
         axes.set_yticks(places, [row.name for row in here])
         axes.set_ylim(-0.6, len(here) - 0.4)
         axes.set_xlim(0, 1.12 * max(max(row.ratio or 0.0, row.target or 0.0, 1.0) for row in here))
-        axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(1, color=GRAY, linewidth=0.8, linestyle=":")
         axes.tick_params(axis="y", length=0)
         if here[0].unit == "%":
             axes.xaxis.set_major_formatter(percent)
@@ -58,10 +58,10 @@ def draw_shares(rows: Sequence[Row]) -> Figure:
     axes = figure.subplots()
     places = np.arange(len(shown))[::-1]
     left = np.zeros(len(shown))
-    colours = {part: GREY if part == PYTHON else colour for part, colour in zip(PARTS, COLOURS, strict=True)}
+    colors = {part: GRAY if part == PYTHON else color for part, color in zip(PARTS, COLORS, strict=True)}
     for part in PARTS:
         sizes = np.array([row.shares.get(part, 0.0) for row in shown])
-        axes.barh(places, sizes, left=left, height=0.62, color=colours[part], label=part)
+        axes.barh(places, sizes, left=left, height=0.62, color=colors[part], label=part)
         for place, size, start in zip(places, sizes, left, strict=True):
             if size >= 0.05:
                 axes.text(
@@ -95,13 +95,13 @@ def draw_growth(rows: Sequence[Row]) -> Figure:
         sizes = [point["size"] for point in row.curve]
         beside = axes.twinx()
         beside.spines["right"].set_visible(True)
-        for where, key, scale, colour in ((axes, "seconds", 1e3, COLOURS[0]), (beside, "bytes", 1e-6, COLOURS[1])):
+        for where, key, scale, color in ((axes, "seconds", 1e3, COLORS[0]), (beside, "bytes", 1e-6, COLORS[1])):
             values = [scale * point[key] for point in row.curve]
-            where.loglog(sizes, values, "o-", markersize=3, color=colour)
+            where.loglog(sizes, values, "o-", markersize=3, color=color)
             # more than a decade is always shown: what is flat looks flat, and there is a number on the axis
             middle, reach = (min(values) * max(values)) ** 0.5, max(2 * max(values) / min(values), 20) ** 0.5
             where.set_ylim(middle / reach, middle * reach)
-            where.tick_params(axis="y", labelcolor=colour)
+            where.tick_params(axis="y", labelcolor=color)
             where.minorticks_off()
             where.yaxis.set_major_formatter(short)
         axes.grid(True, color=FAINT)

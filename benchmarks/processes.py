@@ -20,7 +20,7 @@ def work(turns: int) -> None:
     import torch
 
     from prequential import Learner
-    from prequential.experiments.base import PAPER
+    from prequential.experiments.experiment import PAPER
     from prequential.learners.transformer import distributed as ranks
     from prequential.streams.datasets.photos import PhotoStream
 

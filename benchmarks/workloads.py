@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from prequential.experiments.base import ON_IMAGES, PAPER
+from prequential.experiments.experiment import ON_IMAGES, PAPER
 from prequential.learners.replay import ReplayReaders
 from prequential.learners.transformer.learner import Learner
 from prequential.settings import Settings, for_digits

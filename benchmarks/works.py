@@ -435,7 +435,7 @@ def without_pictures() -> None:
     patches: list[tuple[Any, str]] = [(run, "draw_run"), (compare, "_draw")]
     patches += [(show, name) for name in ("draw_run", "draw_calibration", "draw_tasks")]
     with contextlib.suppress(ImportError):  # sweeps are an extra
-        from prequential.sweeps import tables as sweep_tables
+        from prequential.sweeps import trial_tables as sweep_tables
 
         patches += [(sweep_tables, name) for name in ("draw_settings", "draw_history", "draw_fronts")]
     for module, name in patches:

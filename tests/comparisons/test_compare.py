@@ -21,7 +21,7 @@ from prequential.cli.app import main
 from prequential.comparisons import compare as comparing
 from prequential.comparisons import table1
 from prequential.comparisons.compare import Plan, compare, read_plan
-from prequential.comparisons.tables import cells_of, latex, make_row, markdown, screen
+from prequential.comparisons.comparison_tables import cells_of, latex, make_row, markdown, screen
 from prequential.errors import BadInput, BadSetting
 from prequential.learners.registry import is_transformer, make_learner
 from prequential.runs import pool

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from prequential.errors import BadSetting
 from prequential.evaluation.scores import Scores
 from prequential.experiments import NAMES, find_experiment
-from prequential.experiments.base import Claim, Outcome, Request, Results
+from prequential.experiments.experiment import Claim, Outcome, Request, Results
 from prequential.learners.base import Charges
 from prequential.learners.registry import make_learner
 

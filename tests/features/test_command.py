@@ -179,7 +179,7 @@ main(sys.argv[1:])
         (["cloc:metadata.txt"], "needs --images"),
         (["digits", "--images", "somewhere"], "--images somewhere is for cloc:METADATA; digits says itself"),
         (["digits"], "digits gives vectors of 64 numbers, expected images to take features of"),
-        (["digits(colour=1)"], "digits does not take colour"),
+        (["digits(color=1)"], "digits does not take color"),
         (["gone"], "'gone' is neither a known stream nor a path that exists"),
         (["cloc:meta.csv(order=name)", "--images", "x"], "does not take order; it takes images, size, workers"),
         (["digits(images=true)", "--label", "a"], "digits does not take label"),

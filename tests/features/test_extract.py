@@ -73,30 +73,30 @@ class Damaged:
         return "damaged"
 
 
-def colours(size=12):
+def colors(size=12):
     """A network whose features are known: the mean of each channel."""
-    return Network("colours", lambda x: x.mean((2, 3)), width=3, size=size, mean=(0, 0, 0), std=(1, 1, 1))
+    return Network("colors", lambda x: x.mean((2, 3)), width=3, size=size, mean=(0, 0, 0), std=(1, 1, 1))
 
 
 def test_features_of_all_images_in_order(tmp_path):
     images, calls = Images(), []
-    stream = extract(images, colours(), tmp_path, batch=8, dtype="float32", progress=lambda *n: calls.append(n))
+    stream = extract(images, colors(), tmp_path, batch=8, dtype="float32", progress=lambda *n: calls.append(n))
     chunk = stream.read(0, 50)
     assert np.allclose(chunk.x, images.x.mean((1, 2)) / 255, atol=1e-6)
     assert chunk.y == [i % 5 for i in range(50)]
     assert stream.classes == 5
     assert calls[0] == (8, 50, 0)
     assert calls[-1] == (50, 50, 0)
-    assert stream.manifest["about"]["network"] == "colours"
+    assert stream.manifest["about"]["network"] == "colors"
     # started again, it does nothing
     calls.clear()
-    assert extract(images, colours(), tmp_path, batch=8, dtype="float32").fingerprint() == stream.fingerprint()
+    assert extract(images, colors(), tmp_path, batch=8, dtype="float32").fingerprint() == stream.fingerprint()
     assert calls == []
 
 
 def test_bad_images_are_skipped_and_counted(tmp_path):
     source, calls = Damaged(), []
-    stream = extract(source, colours(), tmp_path, batch=8, dtype="float32", progress=lambda *n: calls.append(n))
+    stream = extract(source, colors(), tmp_path, batch=8, dtype="float32", progress=lambda *n: calls.append(n))
     good = [i for i in range(50) if i % 7]
     assert len(stream) == len(good)
     assert stream.manifest["skipped"] == 8
@@ -108,8 +108,8 @@ def test_bad_images_are_skipped_and_counted(tmp_path):
 
 
 def test_a_stream_that_raises_is_read_around_its_bad_images(tmp_path, monkeypatch):
-    monkeypatch.setattr("prequential.features.kept.ROWS", 9)  # several pieces
-    stream = extract(DamagedStream(), colours(), tmp_path, batch=8, dtype="float32")
+    monkeypatch.setattr("prequential.features.metadata_files.ROWS", 9)  # several pieces
+    stream = extract(DamagedStream(), colors(), tmp_path, batch=8, dtype="float32")
     good = [i for i in range(50) if i % 7]
     assert np.allclose(stream.read(0, 50).x, Images().x[good].mean((1, 2)) / 255, atol=1e-6)
     assert stream.read(0, 50).y == [i % 5 for i in good]
@@ -124,14 +124,14 @@ def test_a_stream_that_raises_is_read_around_its_bad_images(tmp_path, monkeypatc
 
 
 def test_sources_that_know_no_more_leave_no_columns(tmp_path):
-    extract(Images(), colours(), tmp_path)
+    extract(Images(), colors(), tmp_path)
     found = sorted(path.name for path in tmp_path.iterdir() if path.name != COPY)
     assert found == ["manifest.json", "position.npy", "skipped.jsonl", "x-00000.npy", "y-00000.npy"]
 
 
 def test_nothing_but_bad_images(tmp_path):
     with pytest.raises(BadInput, match="none of the 1 images can be used; the first: image 0 is bad"):
-        extract(Damaged(1), colours(), tmp_path)
+        extract(Damaged(1), colors(), tmp_path)
 
 
 def test_a_disk_that_is_taken_away_is_no_bad_image(tmp_path):
@@ -139,9 +139,9 @@ def test_a_disk_that_is_taken_away_is_no_bad_image(tmp_path):
     source.path = tmp_path / "disk"
     source.path.mkdir()
     with pytest.raises(BadInput, match="disk is gone or empty; start the same extraction again when it is back"):
-        extract(source, colours(), tmp_path / "out", batch=1)
+        extract(source, colors(), tmp_path / "out", batch=1)
     (source.path / "photo").write_text("")
-    assert len(extract(source, colours(), tmp_path / "out", batch=1)) == 6
+    assert len(extract(source, colors(), tmp_path / "out", batch=1)) == 6
 
 
 def test_entries_after_the_last_commit_are_written_again(tmp_path):
@@ -152,12 +152,12 @@ def test_entries_after_the_last_commit_are_written_again(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extract(Damaged(), colours(), tmp_path / "a", batch=8, progress=stop)
+        extract(Damaged(), colors(), tmp_path / "a", batch=8, progress=stop)
     listed = tmp_path / "a" / "skipped.jsonl"
     before = listed.read_bytes()
     listed.write_bytes(before + b'{"position": 28, "reason": "image 28 is bad"}\n{"posi')
-    extract(Damaged(), colours(), tmp_path / "a", batch=8)
-    extract(Damaged(), colours(), tmp_path / "b", batch=8)
+    extract(Damaged(), colors(), tmp_path / "a", batch=8)
+    extract(Damaged(), colors(), tmp_path / "b", batch=8)
     a, b = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("a", "b"))
     assert a == b
 
@@ -169,41 +169,41 @@ def test_a_damaged_list_of_skipped_images_is_made_again(tmp_path):
         if done == 24:
             raise KeyboardInterrupt
 
-    extract(Damaged(), colours(), tmp_path / "whole", batch=8)
+    extract(Damaged(), colors(), tmp_path / "whole", batch=8)
     expected = {f.name: f.read_bytes() for f in (tmp_path / "whole").iterdir()}
     for name in ("fewer", "changed"):
         with pytest.raises(KeyboardInterrupt):
-            extract(Damaged(), colours(), tmp_path / name, batch=8, progress=stop)
+            extract(Damaged(), colors(), tmp_path / name, batch=8, progress=stop)
         listed = tmp_path / name / "skipped.jsonl"
         before = listed.read_bytes()
         listed.write_bytes(before.splitlines(keepends=True)[0] if name == "fewer" else before.replace(b"bad", b"good"))
-        extract(Damaged(), colours(), tmp_path / name, batch=8)
+        extract(Damaged(), colors(), tmp_path / name, batch=8)
         assert {f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} == expected
     with pytest.raises(KeyboardInterrupt):
-        extract(Damaged(), colours(), tmp_path / "mended", batch=8, progress=stop)
+        extract(Damaged(), colors(), tmp_path / "mended", batch=8, progress=stop)
     (tmp_path / "mended" / "skipped.jsonl").unlink()
     source = Damaged()
     source.attempt = lambda a, b: (source.stream.x[a:b], [0] * (b - a), {})  # every image can be read now
     with pytest.raises(BadInput, match="is damaged: it lists 0 skipped images, expected 4; delete"):
-        extract(source, colours(), tmp_path / "mended", batch=8)
+        extract(source, colors(), tmp_path / "mended", batch=8)
 
 
 def test_a_batch_of_bad_images_alone(tmp_path):
-    stream = extract(Damaged(15), colours(), tmp_path, batch=1)
+    stream = extract(Damaged(15), colors(), tmp_path, batch=1)
     assert len(stream) == 12
     assert stream.manifest["skipped"] == 3
 
 
 def test_what_cannot_go_together_is_refused(tmp_path):
     with pytest.raises(BadSetting, match=r"batch \(0\) must be at least 1"):
-        extract(Images(), colours(), tmp_path, batch=0)
-    extract(Images(), colours(), tmp_path)
+        extract(Images(), colors(), tmp_path, batch=0)
+    extract(Images(), colors(), tmp_path)
     with pytest.raises(BadSetting, match="was begun with source 'images 0 50', not 'images 1 50'"):
-        extract(Images(seed=1), colours(), tmp_path)
+        extract(Images(seed=1), colors(), tmp_path)
     with pytest.raises(BadSetting, match="was begun with size 12, not 8"):
-        extract(Images(), colours(size=8), tmp_path)
+        extract(Images(), colors(size=8), tmp_path)
     with pytest.raises(BadInput, match=r"images are float64 \(1, 2, 2, 3\), expected uint8"):
-        colours()(np.zeros((1, 2, 2, 3)))
+        colors()(np.zeros((1, 2, 2, 3)))
     with pytest.raises(BadInput, match=r"odd gave \(1, 3\), expected \(1, 4\)"):
         Network("odd", lambda x: x.mean((2, 3)), width=4, size=2)(np.zeros((1, 2, 2, 3), np.uint8))
 
@@ -251,9 +251,9 @@ def test_interrupted_by_the_user_nothing_is_lost(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extract(Images(), colours(), tmp_path, batch=8, progress=stop)
+        extract(Images(), colors(), tmp_path, batch=8, progress=stop)
     seen = []
-    extract(Images(), colours(), tmp_path, batch=8, progress=lambda done, *rest: seen.append(done))
+    extract(Images(), colors(), tmp_path, batch=8, progress=lambda done, *rest: seen.append(done))
     assert seen == [32, 40, 48, 50]
 
 
@@ -357,7 +357,7 @@ def test_a_folder_is_called_by_its_name(weights, monkeypatch):
 
 def test_grey_images_with_a_channel():
     x = Images(3).x[..., :1]
-    assert (colours()(x) == colours()(x[..., 0])).all()
+    assert (colors()(x) == colors()(x[..., 0])).all()
 
 
 def test_folders_that_do_not_hold_a_whole_network(weights, tmp_path):

@@ -14,7 +14,7 @@ from PIL import Image
 
 from prequential.errors import BadInput
 from prequential.features import Network, extract
-from prequential.features.records import StreamRecords, as_records, check_still_there
+from prequential.features.image_records import StreamRecords, as_records, check_still_there
 from prequential.streams.formats.image_tables import ImageTableStream
 from prequential.streams.formats.images import ImageStream
 

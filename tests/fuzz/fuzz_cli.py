@@ -246,7 +246,7 @@ def without_pictures() -> None:
     """Drawing takes most of the time of a small run, and takes no input."""
     from prequential.comparisons import compare
     from prequential.runs import run, show
-    from prequential.sweeps import tables as sweep_tables
+    from prequential.sweeps import trial_tables as sweep_tables
 
     nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
     for module, names in (

@@ -71,7 +71,7 @@ def test_names_stay_beside_the_panel_and_do_not_touch(learners):
     assert np.diff(heights).min() > 0.02
 
 
-def test_more_learners_than_colours_are_told_apart():
+def test_more_learners_than_colors_are_told_apart():
     (axes,) = draw_accuracies(many(14)).axes
     looks = {(line.get_color(), line.get_linestyle()) for line in axes.lines[:15]}
     assert len(looks) == 15

@@ -38,7 +38,7 @@ class TestFronts:
         assert list(zip(front.get_xdata(), front.get_ydata(), strict=True)) == [(6, 0.5), (7, 0.6), (8, 0.7)]
         assert axes.get_title(loc="left").endswith("3 of 4 trials on the front")
 
-    def test_methods_have_a_colour_each_and_one_line_is_of_all(self):
+    def test_methods_have_a_color_each_and_one_line_is_of_all(self):
         groups = {"a": [(0.5, 10.0), (0.9, 90.0)], "b": [(0.6, 5.0), (0.7, 50.0)]}
         (axes,) = draw_fronts(groups, ["accuracy", "seconds"]).axes
         both, a, b = lines(axes, "steps-post")

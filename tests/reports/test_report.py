@@ -18,7 +18,7 @@ from prequential.reports import write_report
 from prequential.reports.data import group_names, page_data
 from prequential.reports.figures import draw_alone, length_panel
 from prequential.reports.page import make_page
-from prequential.reports.reading import RunReader, find_runs
+from prequential.reports.run_reader import RunReader, find_runs
 from prequential.reports.write import read_runs
 from prequential.storage.checkpoint import write_checkpoint
 from reports.report_runs import CLASSES, add, make_run

@@ -16,7 +16,7 @@ from reports.report_runs import add, make_run
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 FIGURES = ("f-accuracy", "f-loss", "f-few", "f-map", "f-tasks", "f-bits", "f-calibration")
-# how many colours a canvas has, and what share of it is drawn on
+# how many colors a canvas has, and what share of it is drawn on
 DRAWN = """id => { const c = document.querySelector(`#${id} canvas`); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
 const seen = new Set(); let inked = 0; for (let i = 0; i < d.length; i += 4) if (d[i + 3]) { inked++; seen.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); }
 return [seen.size, inked / (c.width * c.height)]; }"""
@@ -73,15 +73,15 @@ def look(browser):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_readable_at_every_width_and_in_both_colours(look, pages, width, scheme):
+def test_readable_at_every_width_and_in_both_colors(look, pages, width, scheme):
     page = look(pages["two"], width, scheme)
     page.wait_for_timeout(100)
     assert page.evaluate("document.documentElement.scrollWidth") == width  # nothing to scroll sideways
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(int(part) for part in paper[4:-1].split(",")) < 200) == (scheme == "dark")
     for figure in FIGURES:
-        colours, share = page.evaluate(DRAWN, figure)
-        assert colours > 20
+        colors, share = page.evaluate(DRAWN, figure)
+        assert colors > 20
         assert share > 0.01
     # a line of text is never wider than the screen
     assert page.evaluate(

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prequential.storage.checkpoint import CheckpointFolder, same_state
 from prequential.cli.app import main
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.runs.run import Run, new_directory
 from prequential.runs.settings import RunSettings
 from prequential.settings import Settings
+from prequential.storage.checkpoint import CheckpointFolder, same_state
 
 SMALL = Settings(width=16, num_query_heads=2, depth=1, window=32, chunk_size=20, num_streams=2)
 TINY = RunSettings(tasks=4, task_length=50, threads=1, checkpoint_seconds=0.0)
@@ -267,7 +267,11 @@ class TestCommandLine:
         main(["run", "--config", str(file), "--width", "16", "--out", str(tmp_path / "run")])
         run = Run(tmp_path / "run")
         assert (run.settings.tasks, run.settings.task_length) == (2, 30)
-        assert (run.learner_settings.width, run.learner_settings.num_query_heads, run.learner_settings.seed) == (16, 2, 7)
+        assert (run.learner_settings.width, run.learner_settings.num_query_heads, run.learner_settings.seed) == (
+            16,
+            2,
+            7,
+        )
 
     @pytest.mark.parametrize(
         ("arguments", "words"),

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from prequential.cli.app import main
-from prequential.errors import PrequentialError
 from prequential.comparisons.compare import read_plan
+from prequential.errors import PrequentialError
 from prequential.runs.settings import RunSettings, read_settings, write_settings
-from prequential.sweeps.plan import read_sweep
 from prequential.settings import Settings
 from prequential.streams.open import with_whole_path
+from prequential.sweeps.plan import read_sweep
 
 BAD = {
     "learner's under run": (b"[run]\nwidth = 64\n", r"width is under \[run\], expected it under \[learner\]"),
     "run's under learner": (b'[learner]\nstream = "digits"\n', r"stream is under \[learner\], expected it under \[run\]"),
     "twice": (b"width = 64\n[learner]\nwidth = 32\n", r"width is given twice, at the top and under \[learner\]"),
-    "twice, spelt otherwise": (b"[learner]\nweight-decay = 1.0\nweight_decay = 1.0\n", "weight_decay is given twice"),
+    "twice, spelled otherwise": (b"[learner]\nweight-decay = 1.0\nweight_decay = 1.0\n", "weight_decay is given twice"),
     "twice in TOML": (b"[learner]\nwidth = 1\nwidth = 2\n", "is not a TOML file"),
     "a table twice": (b"[learner]\nwidth = 1\n[learner]\ndepth = 2\n", "is not a TOML file"),
     "unknown": (b"[learner]\nwidht = 1\n", "unknown setting 'widht'; did you mean 'width'"),

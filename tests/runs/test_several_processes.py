@@ -16,7 +16,20 @@ import pytest
 from prequential.errors import BadSetting
 from prequential.learners.transformer.distributed import Ranks
 
-FLAGS = ["--tasks", "5", "--updates", "joint", "--num-streams", "4", "--width", "16", "--depth", "1", "--chunk-size", "48"]
+FLAGS = [
+    "--tasks",
+    "5",
+    "--updates",
+    "joint",
+    "--num-streams",
+    "4",
+    "--width",
+    "16",
+    "--depth",
+    "1",
+    "--chunk-size",
+    "48",
+]
 
 
 def command(processes: int, *arguments: object) -> list[str]:

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from prequential.storage.checkpoint import read_checkpoint, write_checkpoint
-from prequential.cli.app import main
-from prequential.errors import PrequentialError
 from prequential.baselines import RiverLearner, SklearnLearner
-from prequential.learners.transformer.learner import Learner
+from prequential.cli.app import main
 from prequential.comparisons.compare import Plan, compare
-from prequential.sweeps.storage import open_storage
+from prequential.errors import PrequentialError
+from prequential.learners.transformer.learner import Learner
+from prequential.storage.checkpoint import read_checkpoint, write_checkpoint
 from prequential.storage.sealed import read_sealed, write_sealed
 from prequential.streams.datasets.download import download
+from prequential.sweeps.storage import open_storage
 from prequential.trust import Untrusted, names_from
 
 pytest.importorskip("sklearn")
@@ -260,8 +260,8 @@ def test_a_file_elsewhere_and_the_command_line_are_the_users_word(tmp_path, monk
 @pytest.mark.parametrize("vary", ['learner = ["majority"]', "majority.window = {low = 5, high = 9, points = 2}"])
 def test_trials_that_the_sweep_cannot_have_drawn_are_not_run(tmp_path, vary):
     pytest.importorskip("optuna")
-    from prequential.sweeps.sweep import sweep
     from prequential.sweeps.study import SEAL
+    from prequential.sweeps.sweep import sweep
 
     text = SWEEP.format("").replace("majority.window = [5, 9]", vary)
     (tmp_path / "my.toml").write_text(text.replace('learner = "majority"\n', "") if "learner =" in vary else text)

@@ -24,7 +24,7 @@ from prequential.runs.job import read_progress
 from prequential.runs.settings import RunSettings
 from prequential.settings import for_digits
 from prequential.sweeps import study as sweep_study
-from prequential.sweeps.pareto import show_pareto
+from prequential.sweeps.pareto_front import show_pareto
 from prequential.sweeps.plan import read_sweep
 from prequential.sweeps.storage import open_storage
 from prequential.sweeps.study import Trials, rows_of
@@ -84,7 +84,7 @@ def no_pictures(monkeypatch):
     """Drawing takes most of the time of a small run."""
     monkeypatch.setattr("prequential.runs.run.draw_run", lambda *_, **__: None)
     for name in ("draw_settings", "draw_history", "draw_fronts"):
-        monkeypatch.setattr(f"prequential.sweeps.tables.{name}", lambda *_, **__: None)
+        monkeypatch.setattr(f"prequential.sweeps.trial_tables.{name}", lambda *_, **__: None)
 
 
 def written(tmp_path: Path, text: str = GRID, name: str = "small.toml") -> Path:
@@ -468,8 +468,8 @@ def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("sweeps")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prequential.runs.run.draw_run", lambda *_, **__: None)
-        patch.setattr("prequential.sweeps.tables.draw_settings", lambda *_, **__: None)
-        patch.setattr("prequential.sweeps.tables.draw_history", lambda *_, **__: None)
+        patch.setattr("prequential.sweeps.trial_tables.draw_settings", lambda *_, **__: None)
+        patch.setattr("prequential.sweeps.trial_tables.draw_history", lambda *_, **__: None)
         sweep(written(root, QUICK), out=root / "out", jobs=0)
     return root
 

@@ -36,7 +36,7 @@ def run(
     learner: Annotated[Settings, Parameter(name="*", group=LEARNER)] = Settings(),  # noqa: B008
     config: Annotated[Path | None, Parameter(group=RUN)] = None,
 ) -> None:
-    """Run a learner over a stream: each example is predicted, charged, and only then learnt.
+    """Run a learner over a stream: each example is predicted, charged, and only then learned.
 
     Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task. For these the
     learner's settings are --depth 2 --window 256 --chunk-size 50 --num-streams 8 --learning-rate 0.064 --recent-window 0

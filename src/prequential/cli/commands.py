@@ -148,9 +148,9 @@ def experiment(
     from rich.console import Console
 
     from prequential.experiments import find_experiment
-    from prequential.experiments.base import Request
     from prequential.experiments.claims import write_claims
-    from prequential.experiments.run import list_experiments, run_experiment
+    from prequential.experiments.experiment import Request
+    from prequential.experiments.runner import list_experiments, run_experiment
 
     console = Console(highlight=False)
     if name == "list":
@@ -247,7 +247,7 @@ def sweep(
 
     from prequential.sweeps.sweep import sweep as run_sweep
     from prequential.sweeps.sweep_display import say_point
-    from prequential.sweeps.tables import best_first, say_number
+    from prequential.sweeps.trial_tables import best_first, say_number
 
     console = Console(highlight=False)
     result = run_sweep(file, trials=trials, jobs=jobs, storage=storage, out=out, console=console, trust=trust)
@@ -262,7 +262,7 @@ def sweep(
         text = f"{say_number(plan.objectives[0], row.values[0]):>10}  {say_point(row.point)}"
         console.print(text, soft_wrap=True, markup=False)
     if len(plan.objectives) > 1 and done:
-        from prequential.sweeps.pareto import show_pareto
+        from prequential.sweeps.pareto_front import show_pareto
 
         show_pareto([str(directory)], objectives=plan.objectives, console=console)
     console.print(f"tables, pictures and all runs in {directory}", soft_wrap=True)
@@ -275,7 +275,7 @@ def pareto(
     objectives: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
     out: Path | None = None,
 ) -> None:
-    """Print and draw the Pareto front of sweeps and comparisons, one colour for each method.
+    """Print and draw the Pareto front of sweeps and comparisons, one color for each method.
 
     Parameters
     ----------
@@ -288,6 +288,6 @@ def pareto(
     """
     from rich.console import Console
 
-    from prequential.sweeps.pareto import show_pareto
+    from prequential.sweeps.pareto_front import show_pareto
 
     show_pareto(studies, objectives=objectives, out=out, console=Console(highlight=False))

@@ -13,12 +13,12 @@ from typing import Any
 import tomli_w
 from rich.console import Console
 
+from prequential.comparisons.comparison_tables import Row, comma_separated, latex, make_row, markdown, screen
 from prequential.comparisons.table1 import LEARNED_NOTE, check_order
-from prequential.comparisons.tables import Row, comma_separated, latex, make_row, markdown, read_result, screen
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.learners.registry import is_transformer, make_learner
 from prequential.renames import without_warning
-from prequential.runs.job import Job
+from prequential.runs.job import Job, read_result
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
 from prequential.runs.settings import RunSettings, read_stored_settings, split_settings, write_settings

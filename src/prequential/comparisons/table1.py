@@ -19,7 +19,7 @@ from itertools import combinations
 STREAM = "photos"
 EXAMPLES = 100_000
 OWN = "transformer(method=paper,recent_window=0)"
-# Average accuracy on CLOC in per cent, by learner.
+# Average accuracy on CLOC in percent, by learner.
 PAPER = {
     "last-label": 12,
     "er": 20,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prequential.errors import BadInput
 from prequential.experiments import NAMES
-from prequential.experiments.run import claims_table, read_results
+from prequential.experiments.runner import claims_table, read_results
 from prequential.storage.files import write_atomically
 
 

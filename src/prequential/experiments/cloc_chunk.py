@@ -11,8 +11,8 @@ Expected: S is not critical; larger chunks like higher learning rates.
 
 from __future__ import annotations
 
-from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial
-from prequential.experiments.cloc import STREAM, figures_of_sweep, say_best, swept
+from prequential.experiments.cloc_common import STREAM, figures_of_sweep, say_best, swept
+from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 

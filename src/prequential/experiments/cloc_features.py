@@ -13,8 +13,8 @@ Expected on CLOC: 59 % against 18 % without images and 19 % without context.
 
 from __future__ import annotations
 
-from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base, examples, figure_of_latest, judged, say_judged
+from prequential.experiments.cloc_common import STREAM, base, examples, figure_of_latest, judged, say_judged
+from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]

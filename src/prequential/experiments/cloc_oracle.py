@@ -11,8 +11,8 @@ Expected on CLOC: 12 % for W = 1, rising with W.
 
 from __future__ import annotations
 
-from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.cloc import STREAM
+from prequential.experiments.cloc_common import STREAM
+from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_lines
 
 __all__ = ["STREAM", "claims", "figures", "trials"]

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from prequential.experiments.base import CaptionedFigure, Claim, Outcome, Request, Results, Trial, over_seeds
-from prequential.experiments.cloc import SETTINGS, STREAM, base
+from prequential.experiments.cloc_common import SETTINGS, STREAM, base
+from prequential.experiments.experiment import CaptionedFigure, Claim, Outcome, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_front
 
 __all__ = ["STREAM", "claims", "figures", "trials"]

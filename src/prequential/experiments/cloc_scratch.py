@@ -14,7 +14,7 @@ Expected on CLOC: 67 %, more than with frozen ResNet features (59 %).
 
 from __future__ import annotations
 
-from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_instantaneous
 
 STREAM = "cifar100"

@@ -1,6 +1,6 @@
 """CLOC: gradient steps stopped at several positions, so that only the context adapts from there on.
 
-Shows: average accuracy over the stream when nothing is learnt by gradient from a position on.
+Shows: average accuracy over the stream when nothing is learned by gradient from a position on.
 
 Settings (paper): as `cloc-features`, stopped at 0.5, 1, 2, 5, 10 and 20 million. Small: the first 40,000 of `photos`, stopped at 1,
 2, 5, 10 and 20 thousand.
@@ -12,8 +12,8 @@ Expected: stopping early costs most; steps still help late in the stream.
 
 from __future__ import annotations
 
-from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base, examples
+from prequential.experiments.cloc_common import STREAM, base, examples
+from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]

@@ -11,8 +11,8 @@ Expected: more streams help and make the learning rate matter less; one stream i
 
 from __future__ import annotations
 
-from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial
-from prequential.experiments.cloc import STREAM, figures_of_sweep, say_best, swept
+from prequential.experiments.cloc_common import STREAM, figures_of_sweep, say_best, swept
+from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 

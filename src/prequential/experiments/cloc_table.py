@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 
 from prequential.comparisons.table1 import LEARNED, OWN, PAPER, check_order, misplaced
-from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base, examples, figure_of_latest, judged, say_judged
+from prequential.experiments.cloc_common import STREAM, base, examples, figure_of_latest, judged, say_judged
+from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]

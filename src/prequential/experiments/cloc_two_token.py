@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from prequential.evaluation.scores import Scores
-from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.cloc import STREAM, base, examples
+from prequential.experiments.cloc_common import STREAM, base, examples
+from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_instantaneous
 
 __all__ = ["STREAM", "claims", "figures", "trials"]

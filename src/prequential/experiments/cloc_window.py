@@ -12,8 +12,7 @@ Expected: a longer window helps up to about 512.
 
 from __future__ import annotations
 
-from prequential.experiments.base import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.cloc import (
+from prequential.experiments.cloc_common import (
     STREAM,
     base,
     examples,
@@ -24,6 +23,7 @@ from prequential.experiments.cloc import (
     say_judged,
     swept,
 )
+from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.comparison import draw_accuracies
 
 __all__ = ["STREAM", "claims", "figures", "trials"]

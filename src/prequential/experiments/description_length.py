@@ -7,12 +7,12 @@ handwritten digits. Paper: 100 tasks.
 
 Hardware and time: 2 cores; small 2 minutes.
 
-Expected: a model that learns in context compresses best once it has learnt to; before, simple learners do.
+Expected: a model that learns in context compresses best once it has learned to; before, simple learners do.
 """
 
 from __future__ import annotations
 
-from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.comparison import draw_bits
 
 STREAM = "digits"

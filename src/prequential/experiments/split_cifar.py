@@ -1,4 +1,4 @@
-"""Split-CIFAR-100: the same behaviour on harder images, with a deeper extractor and more replay.
+"""Split-CIFAR-100: the same behavior on harder images, with a deeper extractor and more replay.
 
 Shows: accuracy over time, per task, and within early, middle and late tasks.
 
@@ -8,12 +8,12 @@ Settings (paper): 100 tasks of 5000 examples, 10 of 100 classes each; VGG++ with
 Hardware and time: 2 cores; small two and a half to three hours a seed in float32, less with `--precision bfloat16` where the processor
 has it.
 
-Expected: as on Split-EMNIST, but it takes more examples; forty tasks are too few for the few-shot behaviour to be complete.
+Expected: as on Split-EMNIST, but it takes more examples; forty tasks are too few for the few-shot behavior to be complete.
 """
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import figures as figures_of_tasks
 
 STREAM = "cifar100"
@@ -33,7 +33,7 @@ def claims(results: Results) -> list[Claim]:
     first, last = results.tasks("first_tasks"), results.tasks("last_tasks")
     return [
         Claim(
-            "The same behaviour as on Split-EMNIST: it struggles first and improves from task to task.",
+            "The same behavior as on Split-EMNIST: it struggles first and improves from task to task.",
             f"{first:.1%} over the first ten tasks, {last:.1%} over the last ten",
             last > first,
         )

@@ -15,7 +15,7 @@ of 0.857 (0.540 nats) and 0.940 over the last ten tasks at paper scale.
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 
 STREAM = "emnist"

@@ -11,7 +11,7 @@ Expected: longer tasks have a higher average; the learner becomes few-shot after
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
 from prequential.plots.studies import draw_lines, draw_task_curves
 
@@ -48,7 +48,7 @@ def claims(results: Results) -> list[Claim]:
     says = ", ".join(f"{length}: {mean:.1%}" for length, mean in zip(lengths, means, strict=True))
     return [
         Claim(
-            "The same behaviour for other task lengths; longer tasks give a higher average.",
+            "The same behavior for other task lengths; longer tasks give a higher average.",
             says,
             means == sorted(means),
         )

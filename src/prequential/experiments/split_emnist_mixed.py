@@ -14,7 +14,7 @@ Expected: the mixed learner is ahead of the paper's in every tenth of the stream
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
 from prequential.plots.studies import draw_instantaneous, draw_task_curves, draw_within_tasks
 

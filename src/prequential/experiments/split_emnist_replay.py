@@ -12,7 +12,7 @@ Expected: with one stream the learner usually does not learn to use its context;
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
 from prequential.plots.studies import draw_lines
 

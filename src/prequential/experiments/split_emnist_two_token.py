@@ -7,12 +7,12 @@ of 300.
 
 Hardware and time: 2 cores; small 5 minutes a seed.
 
-Expected: the same behaviour, but 2-token needs more examples and more tasks to get there.
+Expected: the same behavior, but 2-token needs more examples and more tasks to get there.
 """
 
 from __future__ import annotations
 
-from prequential.experiments.base import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.split_emnist import SMALL
 from prequential.plots.studies import draw_instantaneous, draw_task_curves
 

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from prequential.errors import BadInput, BadSetting
 from prequential.features.extract import extract
+from prequential.features.image_records import as_records
 from prequential.features.networks import load_network
-from prequential.features.records import as_records
 from prequential.learners.device import find_device
 from prequential.streams.datasets.cloc import ClocRecords
 from prequential.streams.open import open_stream, stream_options

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from prequential.errors import BadInput, BadSetting
-from prequential.features.kept import BadList, SkippedList, first_reason, keep_columns
+from prequential.features.image_records import Records, as_records, check_still_there
+from prequential.features.metadata_files import BadList, SkippedList, first_reason, keep_columns
 from prequential.features.networks import Network, load_network
-from prequential.features.records import Records, as_records, check_still_there
 from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
 from prequential.streams.stream import Stream
 

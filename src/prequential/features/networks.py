@@ -43,14 +43,14 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard d
 class Network:
     """A frozen network: images in, one row of features for each out.
 
-    Images are scaled to `size` × `size`, to [0, 1], and standardised with `mean` and `std`.
+    Images are scaled to `size` × `size`, to [0, 1], and standardized with `mean` and `std`.
 
     Parameters
     ----------
     name
         What it is called; kept with the features.
     run
-        From standardised images (n, 3, size, size) to features (n, width).
+        From standardized images (n, 3, size, size) to features (n, width).
     width
         How many features there are.
     size
@@ -64,8 +64,8 @@ class Network:
 
     Examples
     --------
-    >>> colour = Network("colour", lambda images: images.mean((2, 3)), width=3, size=8, mean=(0, 0, 0), std=(1, 1, 1))
-    >>> colour(np.full((1, 8, 8, 3), 255, np.uint8)).tolist()
+    >>> color = Network("color", lambda images: images.mean((2, 3)), width=3, size=8, mean=(0, 0, 0), std=(1, 1, 1))
+    >>> color(np.full((1, 8, 8, 3), 255, np.uint8)).tolist()
     [[1.0, 1.0, 1.0]]
     """
 
@@ -175,7 +175,7 @@ def load_network(
 def _tokens_to_row(
     model: Any, kind: str, pooling: str, size: int
 ) -> tuple[Callable[[torch.Tensor], torch.Tensor], int]:
-    """What turns standardised images into rows, and how wide they are."""
+    """What turns standardized images into rows, and how wide they are."""
     config = model.config
     if not (hasattr(config, "hidden_sizes") or hasattr(config, "patch_size")):
         raise BadInput(f"{kind} is not a network that this can take features from; expected a vision model")

@@ -14,7 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import Scores
-from prequential.plots.style import COLOURS, GREY, INK, examples_axis, percent, saved, styled
+from prequential.plots.style import COLORS, GRAY, INK, examples_axis, percent, saved, styled
 
 # The scores of each seed, by stream and learner.
 Many = dict[str, dict[str, list[Scores]]]
@@ -22,13 +22,13 @@ Many = dict[str, dict[str, list[Scores]]]
 Numbers = dict[str, dict[str, list[float | None]]]
 
 LONGEST_NAME = 26
-PALETTE = (*COLOURS, "#6a3d9a", "#8b5a2b", "#5c6b1f")  # purple, brown, olive: comparisons have more lines than runs
+PALETTE = (*COLORS, "#6a3d9a", "#8b5a2b", "#5c6b1f")  # purple, brown, olive: comparisons have more lines than runs
 WILD = 2  # a loss or a code longer than so many times the uniform one is cut off: it would hide the others
 DASHES: tuple[Any, ...] = (
     "-",
     (0, (4, 1.6)),
     (0, (1.2, 1.4)),
-)  # when the colours are used up, they begin again with the next
+)  # when the colors are used up, they begin again with the next
 MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"))  # and with the next of these; the sign stands before the name
 
 
@@ -36,7 +36,7 @@ class Look(NamedTuple):
     """How a learner looks, the same in all figures."""
 
     name: str
-    colour: str
+    color: str
     dashes: Any
     marker: str
     sign: str
@@ -120,12 +120,12 @@ def draw_bits(scores: Many, path: str | Path | None = None) -> Figure:
         right = max(1.0, min(max((_mean(some, "compression") for _, some in learners), default=1.0), WILD))
         for y, (name, some) in enumerate(learners):
             mean, each = _mean(some, "compression"), [one.compression for one in some]
-            axes.barh(y, min(mean, right), height=0.62, color=looks[name].colour)
+            axes.barh(y, min(mean, right), height=0.62, color=looks[name].color)
             if min(each) < min(max(each), right):
                 axes.plot([min(each), min(max(each), right)], [y, y], color=INK, lw=1)
             text = f"{'→ ' if mean > right else ''}{mean:.1%}, {_mean(some, 'bits'):,.0f} bits".replace("%", " %")
             axes.text(1.02, y, text, va="center", transform=axes.get_yaxis_transform())
-        axes.axvline(1, color=GREY, lw=0.9, ls=":")
+        axes.axvline(1, color=GRAY, lw=0.9, ls=":")
         axes.set(xlim=(0, 1.02 * right), ylim=(len(learners) - 0.4, -0.6))
         axes.set_title(f"{_without_folders(stream)}: description length")
         axes.set_xlabel("share of the uniform code")
@@ -163,17 +163,17 @@ def draw_costs(scores: Many, seconds: Numbers, macs: Numbers, path: str | Path |
         left.yaxis.set_major_formatter(percent)
         left.set_title(f"{_without_folders(stream)}: accuracy by time")
         right.set_title("accuracy by multiply-accumulates")
-        ends = [(_mean(learners[n], "accuracy"), f"{looks[n].sign} {looks[n].name}", looks[n].colour) for n in learners]
+        ends = [(_mean(learners[n], "accuracy"), f"{looks[n].sign} {looks[n].name}", looks[n].color) for n in learners]
         _names(right, ends, height)
     return saved(figure, path)
 
 
 def _plot_cost(axes: Axes, x: list[float], accuracy: list[float], look: Look) -> None:
     """A point at the mean over the seeds, with lines from the lowest to the highest."""
-    axes.plot(np.mean(x), np.mean(accuracy), color=look.colour, marker=look.marker, ls="", ms=6, zorder=3)
+    axes.plot(np.mean(x), np.mean(accuracy), color=look.color, marker=look.marker, ls="", ms=6, zorder=3)
     if len(x) > 1:
-        axes.plot([np.mean(x)] * 2, [min(accuracy), max(accuracy)], color=look.colour, lw=1)
-        axes.plot([min(x), max(x)], [np.mean(accuracy)] * 2, color=look.colour, lw=1)
+        axes.plot([np.mean(x)] * 2, [min(accuracy), max(accuracy)], color=look.color, lw=1)
+        axes.plot([min(x), max(x)], [np.mean(accuracy)] * 2, color=look.color, lw=1)
 
 
 def _cost_axis(axes: Axes, numbers: Sequence[float | None]) -> Any:
@@ -186,11 +186,11 @@ def _cost_axis(axes: Axes, numbers: Sequence[float | None]) -> Any:
     left, right = low - 0.05 * width, high + 0.05 * width
     zero, unknown = left - 0.1 * width, right + 0.1 * width
     if any(number == 0 for number in numbers):
-        axes.axvline(left, color=GREY, lw=0.8, ls=":")
+        axes.axvline(left, color=GRAY, lw=0.8, ls=":")
         ticks[zero] = "0"
         left = zero - 0.07 * width
     if None in numbers:
-        axes.axvline(right, color=GREY, lw=0.8, ls=":")
+        axes.axvline(right, color=GRAY, lw=0.8, ls=":")
         ticks[unknown] = "not\ncounted"
         right = unknown + 0.1 * width
     axes.set_xlim(left, right)
@@ -209,9 +209,9 @@ def _plot_curves(axes: Axes, learners: dict[str, list[Scores]], what: str, looks
         told = position >= min(100, position[-1] // 2)
         values = np.stack([np.interp(position, curve["position"], curve[what]) for curve in curves])[:, told]
         look = looks[name]
-        axes.plot(position[told], values.mean(0), color=look.colour, ls=look.dashes, lw=1.5, zorder=3)
+        axes.plot(position[told], values.mean(0), color=look.color, ls=look.dashes, lw=1.5, zorder=3)
         if len(some) > 1:
-            axes.fill_between(position[told], values.min(0), values.max(0), color=look.colour, alpha=0.15, lw=0)
+            axes.fill_between(position[told], values.min(0), values.max(0), color=look.color, alpha=0.15, lw=0)
         highest, longest = max(highest, float(values.max())), max(longest, int(position[-1]))
     examples_axis(axes, longest)
     axes.grid(True, axis="y")
@@ -227,13 +227,13 @@ def _label_curves(
     reference: tuple[float, str],
 ) -> None:
     """Names at the ends of the lines, and a dotted line for what guessing gives; the limits must be final."""
-    axes.axhline(reference[0], color=GREY, lw=0.9, ls=":")
+    axes.axhline(reference[0], color=GRAY, lw=0.9, ls=":")
     ends = []
     for name, text in texts.items():
         look = looks[name]
         dashed = "" if look.dashes == "-" else "┅ "
-        ends.append((_mean(learners[name], what), f"{dashed}{look.name} {text}", look.colour))
-    _names(axes, [*ends, (*reference, GREY)], _height({"": learners}))
+        ends.append((_mean(learners[name], what), f"{dashed}{look.name} {text}", look.color))
+    _names(axes, [*ends, (*reference, GRAY)], _height({"": learners}))
 
 
 def _names(axes: Axes, ends: list[tuple[float, str, str]], height: float) -> None:
@@ -242,14 +242,14 @@ def _names(axes: Axes, ends: list[tuple[float, str, str]], height: float) -> Non
     ends = sorted(ends)
     line = 0.062 * 2.75 / (height - 0.75)  # the room of a line of text, as a share of the panel
     at = np.clip([(end - low) / (high - low) for end, _, _ in ends], 0, 1)
-    for _ in range(200):  # pushes touching neighbours apart, half of the way each
+    for _ in range(200):  # pushes touching neighbors apart, half of the way each
         for i in range(len(at) - 1):
             overlap = line - (at[i + 1] - at[i])
             if overlap > 0:
                 at[i : i + 2] += (-overlap / 2, overlap / 2)
         at = np.clip(at, line * np.arange(len(at)), 1 - line * np.arange(len(at))[::-1])
-    for y, (_, text, colour) in zip(at, ends, strict=True):
-        axes.text(1.025, y, text, color=colour, transform=axes.transAxes, va="center", ha="left")
+    for y, (_, text, color) in zip(at, ends, strict=True):
+        axes.text(1.025, y, text, color=color, transform=axes.transAxes, va="center", ha="left")
 
 
 def _looks(scores: Many) -> dict[str, Look]:

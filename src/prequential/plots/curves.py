@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import FEW_TASKS, Scores
-from prequential.plots.style import COLOURS, GREY, colours, examples_axis, label_ends, percent, saved, short, styled
+from prequential.plots.style import COLORS, GRAY, colors, examples_axis, label_ends, percent, saved, short, styled
 
 HEAT_MAP_COLUMNS = 40  # tasks are averaged into so many; single answers at the first positions are but noise
 POINT = 40  # examples a point of the curve inside a task stands for at least, for the same reason
@@ -25,7 +25,7 @@ def draw_run(scores_by_name: dict[str, Scores], path: str | Path | None = None, 
     """The learning curves of some learners on one stream, and how they learn inside a task.
 
     Left is accuracy over the stream: the average from the first example on, and faintly that of the latest examples.
-    Right is accuracy by position in the task, early in the stream and late, where neighbouring positions share a point
+    Right is accuracy by position in the task, early in the stream and late, where neighboring positions share a point
     until it stands for 40 examples; in a stream without tasks it is the log-loss.
 
     Parameters
@@ -78,11 +78,11 @@ def draw_tasks(scores: Scores, path: str | Path | None = None, title: str = "") 
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.5])
 
     middle = (tasks["first_task"] + tasks["last_task"]) / 2
-    above.plot(middle, tasks["accuracy"], color=COLOURS[0], lw=1.3, marker="o", ms=2.2 if len(middle) <= 150 else 0)
+    above.plot(middle, tasks["accuracy"], color=COLORS[0], lw=1.3, marker="o", ms=2.2 if len(middle) <= 150 else 0)
     above.set_title("Accuracy of each task")
     _percent_axis(above, float(tasks["accuracy"].max()), 1 / scores.classes)
-    label_ends(above, [(1 / scores.classes, "chance", GREY)])
-    above.texts[-1].set_in_layout(False)  # it stands over the colour bar, which leaves enough room
+    label_ends(above, [(1 / scores.classes, "chance", GRAY)])
+    above.texts[-1].set_in_layout(False)  # it stands over the color bar, which leaves enough room
 
     edges = np.append(cells["first_task"], cells["last_task"][-1] + 1) - 0.5
     positions = np.append(cells["first"], cells["last"][-1] + 1)
@@ -116,16 +116,16 @@ def draw_calibration(scores_by_name: dict[str, Scores], path: str | Path | None 
     check_scores(scores_by_name)
     figure = new_figure(4.4, 4.8, title)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
-    above.plot([0, 1], [0, 1], color=GREY, lw=0.8, ls=":")
-    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
+    above.plot([0, 1], [0, 1], color=GRAY, lw=0.8, ls=":")
+    for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
         table = scores.calibration()
         held = table["count"] > 0
         label = f"{name}, error {percent(scores.calibration_error)}"
         above.plot(
-            table["confidence"][held], table["accuracy"][held], color=colour, marker="o", ms=3.5, lw=1.3, label=label
+            table["confidence"][held], table["accuracy"][held], color=color, marker="o", ms=3.5, lw=1.3, label=label
         )
         share = table["count"] / scores.count
-        below.stairs(share, np.linspace(0, 1, len(share) + 1), color=colour, lw=1.3, baseline=None)
+        below.stairs(share, np.linspace(0, 1, len(share) + 1), color=color, lw=1.3, baseline=None)
     above.set(ylim=(0, 1.02), title="Accuracy by confidence")
     above.legend(loc="upper left")
     above.grid(True)
@@ -139,42 +139,42 @@ def draw_calibration(scores_by_name: dict[str, Scores], path: str | Path | None 
 def accuracy_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     """Accuracy over the stream, so far and faintly of the latest examples."""
     ends, highest, window = [], 0.0, 0
-    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
-        curve = _plot_curve(axes, scores, "accuracy", colour)
-        ends.append((scores.accuracy, f"{name}\n{scores.accuracy:.1%}".replace("%", " %"), colour))
+    for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
+        curve = _plot_curve(axes, scores, "accuracy", color)
+        ends.append((scores.accuracy, f"{name}\n{scores.accuracy:.1%}".replace("%", " %"), color))
         highest = max(highest, float(curve.max()), scores.accuracy)
         window = max(window, int(scores.curve()["examples"].max()))
     chance = 1 / max(scores.classes for scores in scores_by_name.values())
     _percent_axis(axes, highest, chance)
     axes.set_title(f"Accuracy so far, and of the last {window:,} examples (faint)")
     examples_axis(axes, max(scores.count for scores in scores_by_name.values()))
-    label_ends(axes, [*ends, (chance, "chance", GREY)])
+    label_ends(axes, [*ends, (chance, "chance", GRAY)])
 
 
 def loss_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     """Log-loss over the stream, so far and faintly of the latest examples."""
     ends, highest = [], 0.0
-    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
-        curve = _plot_curve(axes, scores, "log_loss", colour)
-        ends.append((scores.log_loss, f"{name}\n{scores.log_loss:.3f}", colour))
+    for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
+        curve = _plot_curve(axes, scores, "log_loss", color)
+        ends.append((scores.log_loss, f"{name}\n{scores.log_loss:.3f}", color))
         highest = max(highest, float(curve.max()))
     uniform = math.log(max(scores.classes for scores in scores_by_name.values()))
-    axes.axhline(uniform, color=GREY, lw=0.9, ls=":")
+    axes.axhline(uniform, color=GRAY, lw=0.9, ls=":")
     highest = max(uniform, min(highest, 3 * uniform))  # one learner gone wild must not hide the others
     axes.set_ylim(0, 1.08 * highest or 1)
     axes.grid(True, axis="y")
     axes.set_title("Log-loss in nats so far, and lately (faint)")
     examples_axis(axes, max(scores.count for scores in scores_by_name.values()))
-    label_ends(axes, [*ends, (uniform, "uniform", GREY)])
+    label_ends(axes, [*ends, (uniform, "uniform", GRAY)])
 
 
-def _plot_curve(axes: Axes, scores: Scores, what: str, colour: str) -> np.ndarray:
+def _plot_curve(axes: Axes, scores: Scores, what: str, color: str) -> np.ndarray:
     """Draws the average so far and that of the latest examples; returns what of the latter can be seen."""
     curve = scores.curve()
     # averages of a few examples jump between 0 and 1 and mean little
     told = curve["position"] >= min(100, scores.count // 2)
-    axes.plot(curve["position"][told], curve[what][told], color=_light(colour), lw=0.8, zorder=2)
-    axes.plot(curve["position"][told], curve[f"running_{what}"][told], color=colour, zorder=3)
+    axes.plot(curve["position"][told], curve[what][told], color=_light(color), lw=0.8, zorder=2)
+    axes.plot(curve["position"][told], curve[f"running_{what}"][told], color=color, zorder=3)
     seen: np.ndarray = curve[what][told & np.isfinite(curve[what])]
     return seen if len(seen) else np.zeros(1)
 
@@ -185,21 +185,21 @@ def within_task_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     ends, highest, longest = [], 0.0, 1
     chance = 1 / max(scores.classes for scores in scores_by_name.values())
     size, groups = groups_of_tasks(min(scores.task_count for scores in scores_by_name.values()))
-    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
+    for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
         for i, start in enumerate(groups):
             late = i == len(groups) - 1
             if i and not late and not alone:
                 continue
             table = scores.within_task(start, start + size - 1)
             position, accuracy = points_within_task(table)
-            shade = _light(colour, 1 if late or not alone else 0.35 + 0.3 * i)
+            shade = _light(color, 1 if late or not alone else 0.35 + 0.3 * i)
             dashes = "-" if late or alone else (0, (3, 2))
             label = ("first", "middle", "last")[-1 if late else i] + (f" {size} tasks" if size > 1 else " task")
             line = axes.plot(position, accuracy, color=shade, lw=1.8 if late else 1.2, ls=dashes, label=label)[0]
             line.set(zorder=3 + late, marker="o" if len(position) == 1 else "")
             highest = max(highest, float(accuracy.max()))
             longest = max(longest, int(table["last"][-1]))
-        ends.append((float(accuracy[-1]), name, colour))
+        ends.append((float(accuracy[-1]), name, color))
     _percent_axis(axes, highest, chance)
     axes.set_xscale("log")
     axes.set_xlim(0.95, max(longest * 1.05, 10))
@@ -212,7 +212,7 @@ def within_task_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
             axes.legend(loc="best", reverse=True)
     else:
         axes.set_title(f"Accuracy inside a task: first {size} tasks (dashed), last {size} tasks")
-    label_ends(axes, [*([] if alone else ends), (chance, "chance", GREY)])
+    label_ends(axes, [*([] if alone else ends), (chance, "chance", GRAY)])
 
 
 def groups_of_tasks(tasks: int) -> tuple[int, list[int]]:
@@ -222,7 +222,7 @@ def groups_of_tasks(tasks: int) -> tuple[int, list[int]]:
 
 
 def points_within_task(table: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and accuracies with neighbouring bins joined until each point stands for enough examples."""
+    """Positions and accuracies with neighboring bins joined until each point stands for enough examples."""
     filled = np.concatenate([[0], np.cumsum(table["count"])])
     starts = [0]
     for i in range(1, len(table["count"])):
@@ -238,7 +238,7 @@ def _percent_axis(axes: Axes, highest: float, chance: float) -> None:
     axes.set_ylim(0, min(1.02, max(highest, 1.5 * chance) * 1.08))
     axes.yaxis.set_major_formatter(percent)
     axes.grid(True, axis="y")
-    axes.axhline(chance, color=GREY, lw=0.9, ls=":")
+    axes.axhline(chance, color=GRAY, lw=0.9, ls=":")
 
 
 def check_scores(scores_by_name: dict[str, Scores]) -> None:
@@ -250,9 +250,9 @@ def check_scores(scores_by_name: dict[str, Scores]) -> None:
             raise BadInput(f"there is nothing to draw: {name!r} has 0 examples scored, expected at least 1")
 
 
-def _light(colour: str, share: float = 0.35) -> tuple[float, float, float]:
-    """The colour mixed with white. Not transparent: where faint lines cross they would darken."""
-    r, g, b = (1 - share + share * part for part in to_rgb(colour))
+def _light(color: str, share: float = 0.35) -> tuple[float, float, float]:
+    """The color mixed with white. Not transparent: where faint lines cross they would darken."""
+    r, g, b = (1 - share + share * part for part in to_rgb(color))
     return r, g, b
 
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from prequential.errors import BadInput
 from prequential.plots.comparison import MARKERS, PALETTE, _cost_axis, _figure, short_name
-from prequential.plots.style import COLOURS, FAINT, GREY, INK, percent, saved, short, styled
+from prequential.plots.style import COLORS, FAINT, GRAY, INK, percent, saved, short, styled
 
 # The values of some trials, each in the order of the objectives.
 Group = list[tuple[float, ...]]
@@ -61,9 +61,9 @@ def front_of(values: Sequence[Sequence[float]], more: Sequence[bool]) -> list[in
 
 @styled
 def draw_fronts(groups: dict[str, Group], objectives: Sequence[str], path: str | Path | None = None) -> Figure:
-    """All trials and their Pareto fronts, one colour per method, one panel per pair of objectives.
+    """All trials and their Pareto fronts, one color per method, one panel per pair of objectives.
 
-    The line is the best that can be had for each price; a broad grey one is that of all methods together.
+    The line is the best that can be had for each price; a broad gray one is that of all methods together.
 
     Parameters
     ----------
@@ -101,8 +101,8 @@ def draw_fronts(groups: dict[str, Group], objectives: Sequence[str], path: str |
         )
     if len(groups) > 1:
         handles = [
-            Line2D([], [], color=colour, marker=marker, ls="", ms=5, label=short_name(name))
-            for name, (colour, marker) in _looks(groups).items()
+            Line2D([], [], color=color, marker=marker, ls="", ms=5, label=short_name(name))
+            for name, (color, marker) in _looks(groups).items()
         ]
         grid[min(columns, len(pairs)) - 1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02))
     return saved(figure, path)
@@ -117,14 +117,14 @@ def _plot_fronts(axes: Axes, groups: dict[str, list[tuple[float, float]]], acros
     if len(groups) > 1:
         front = [everything[i] for i in front_of(everything, more)]
         _step(axes, front, more, place, color=FAINT, lw=5, zorder=1)
-    for name, (colour, marker) in _looks(groups).items():
+    for name, (color, marker) in _looks(groups).items():
         some = groups[name]
         best = front_of(some, more)
         front = [some[i] for i in best]
         rest = [point for i, point in enumerate(some) if i not in best]
-        _dots(axes, rest, place, marker, color=colour, ms=4, alpha=0.35, zorder=2)
-        _step(axes, front, more, place, color=colour, lw=1.4, zorder=3)
-        _dots(axes, front, place, marker, color=colour, ms=6, zorder=4)
+        _dots(axes, rest, place, marker, color=color, ms=4, alpha=0.35, zorder=2)
+        _step(axes, front, more, place, color=color, lw=1.4, zorder=3)
+        _dots(axes, front, place, marker, color=color, ms=6, zorder=4)
     axes.grid(True)
     axes.set_title(f"{NAMES[up]} by {NAMES[across]}: {_say_front(everything, more)}")
     axes.set_xlabel(NAMES[across])
@@ -152,7 +152,7 @@ def _step(axes: Axes, front: list[tuple[float, float]], more: list[bool], place:
 
 
 def _looks(groups: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """A colour for each method, and when they are used up, another marker."""
+    """A color for each method, and when they are used up, another marker."""
     found = {}
     for i, name in enumerate(groups):
         found[name] = (PALETTE[i % len(PALETTE)], MARKERS[i // len(PALETTE) % len(MARKERS)][0])
@@ -236,10 +236,10 @@ def _plot_setting(axes: Axes, name: str, some: list[tuple[Any, float, bool]], lo
         axes.set_xlim(-0.6, len(different) - 0.4)
         for value in different:
             here = [y for x, (_, y, _) in zip(given, some, strict=True) if x == value]
-            axes.plot([at[value] - 0.25, at[value] + 0.25], [np.mean(here)] * 2, color=GREY, lw=1, zorder=2)
+            axes.plot([at[value] - 0.25, at[value] + 0.25], [np.mean(here)] * 2, color=GRAY, lw=1, zorder=2)
     for value, (_, y, is_best) in zip(given, some, strict=True):
         look: Any = (
-            {"color": COLOURS[1], "ms": 7, "zorder": 4} if is_best else {"color": COLOURS[0], "ms": 4.5, "zorder": 3}
+            {"color": COLORS[1], "ms": 7, "zorder": 4} if is_best else {"color": COLORS[0], "ms": 4.5, "zorder": 3}
         )
         axes.plot(at[value], y, marker="o", ls="", mew=0, alpha=1 if is_best else 0.7, **look)
 
@@ -275,8 +275,8 @@ def draw_history(
     best = np.maximum.accumulate(found) if more else np.minimum.accumulate(found)
     figure = _figure(6.0, 3.0)
     axes = figure.subplots()
-    axes.plot(at, found, color=COLOURS[0], marker="o", ls="", ms=4.5, mew=0, alpha=0.7, zorder=3)
-    axes.plot(at, best, color=COLOURS[1], lw=1.5, drawstyle="steps-post", zorder=2)
+    axes.plot(at, found, color=COLORS[0], marker="o", ls="", ms=4.5, mew=0, alpha=0.7, zorder=3)
+    axes.plot(at, best, color=COLORS[1], lw=1.5, drawstyle="steps-post", zorder=2)
     axes.yaxis.set_major_formatter(_format(objective))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.grid(True, axis="y")

@@ -8,7 +8,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from prequential.evaluation.scores import Scores
 from prequential.plots.curves import groups_of_tasks, points_within_task
-from prequential.plots.style import COLOURS, GREY, colours, percent, short, styled
+from prequential.plots.style import COLORS, GRAY, colors, percent, short, styled
 
 # A line of a figure: x, and the numbers of each seed at it.
 Line = dict[float, list[float]]
@@ -32,7 +32,7 @@ def draw_lines(
     over
         What x is.
     what
-        What y is; shares are shown in per cent.
+        What y is; shares are shown in percent.
     log
         Whether x is on a logarithmic axis.
     references
@@ -47,15 +47,15 @@ def draw_lines(
     figure = Figure(figsize=(5.2, 3.4), layout=ConstrainedLayoutEngine())
     axes = figure.subplots()
     marks = sorted({x for line in lines.values() for x in line})
-    for colour, (name, line) in zip(colours(lines), lines.items(), strict=True):
+    for color, (name, line) in zip(colors(lines), lines.items(), strict=True):
         xs = sorted(line)
-        axes.plot(xs, [np.mean(line[x]) for x in xs], color=colour, marker="o", markersize=4, label=name)
+        axes.plot(xs, [np.mean(line[x]) for x in xs], color=color, marker="o", markersize=4, label=name)
         for x in xs:
-            axes.plot([x] * len(line[x]), line[x], ".", color=colour, alpha=0.35, markersize=4)
+            axes.plot([x] * len(line[x]), line[x], ".", color=color, alpha=0.35, markersize=4)
     for name, level in (references or {}).items():
-        axes.axhline(level, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
+        axes.axhline(level, color=GRAY, linewidth=1, linestyle=(0, (4, 2)))
         axes.annotate(
-            name, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=GREY, fontsize=8
+            name, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=GRAY, fontsize=8
         )
     if log:
         axes.set_xscale("log")
@@ -76,10 +76,10 @@ def draw_task_curves(groups: dict[str, list[Scores]]) -> Figure:
     """Accuracy and log-loss of every task, averaged over the seeds: one line for each name."""
     figure = Figure(figsize=(7.2, 3.0), layout=ConstrainedLayoutEngine())
     for axes, what, label in zip(figure.subplots(1, 2), ("accuracy", "log_loss"), ("accuracy", "nats"), strict=True):
-        for colour, (name, some) in zip(colours(groups), groups.items(), strict=True):
+        for color, (name, some) in zip(colors(groups), groups.items(), strict=True):
             tables = [scores.tasks() for scores in some]
             mean = np.mean([table[what] for table in tables], axis=0)
-            axes.plot(tables[0]["first_task"] + 1, mean, color=colour, label=name, linewidth=1.4)
+            axes.plot(tables[0]["first_task"] + 1, mean, color=color, label=name, linewidth=1.4)
         axes.set_xlabel("task")
         axes.set_ylabel(f"{label} in the task")
         axes.grid(axis="y")
@@ -98,10 +98,10 @@ def draw_within_tasks(groups: dict[str, list[Scores]]) -> Figure:
     for axes, (name, some) in zip(panels, groups.items(), strict=True):
         size, starts = groups_of_tasks(min(scores.task_count for scores in some))
         names = ("first", "middle", "last")[-len(starts) :]
-        for colour, part, start in zip(COLOURS, names, starts, strict=False):
+        for color, part, start in zip(COLORS, names, starts, strict=False):
             tables = [scores.within_task(start, start + size - 1) for scores in some]
             mean = {key: np.mean([table[key] for table in tables], axis=0) for key in tables[0]}
-            axes.plot(*points_within_task(mean), color=colour, label=f"{part} {size} task{'s' if size > 1 else ''}")
+            axes.plot(*points_within_task(mean), color=color, label=f"{part} {size} task{'s' if size > 1 else ''}")
         axes.set_xscale("log")
         axes.set_xlabel("example within the task")
         axes.set_title(name)
@@ -114,14 +114,14 @@ def draw_within_tasks(groups: dict[str, list[Scores]]) -> Figure:
 
 @styled
 def draw_instantaneous(groups: dict[str, list[Scores]], window: int | None = None) -> Figure:
-    """Accuracy over the latest examples and over all so far, averaged over the seeds: one colour for each name."""
+    """Accuracy over the latest examples and over all so far, averaged over the seeds: one color for each name."""
     figure = Figure(figsize=(7.2, 3.0), layout=ConstrainedLayoutEngine())
     for axes, kind in zip(figure.subplots(1, 2, sharey=True), ("accuracy", "running_accuracy"), strict=True):
-        for colour, (name, some) in zip(colours(groups), groups.items(), strict=True):
+        for color, (name, some) in zip(colors(groups), groups.items(), strict=True):
             curves = [scores.curve(window) for scores in some]
             length = min(len(curve["position"]) for curve in curves)
             mean = np.mean([curve[kind][:length] for curve in curves], axis=0)
-            axes.plot(curves[0]["position"][:length], mean, color=colour, label=name, linewidth=1.4)
+            axes.plot(curves[0]["position"][:length], mean, color=color, label=name, linewidth=1.4)
         axes.set_title("over the latest examples" if kind == "accuracy" else "over all so far")
         axes.set_xlabel("examples")
         axes.grid(axis="y")
@@ -140,13 +140,13 @@ def draw_front(points: dict[str, list[tuple[float, float]]], cost: str = "multip
     """Accuracy over cost, a dot for each run, and the Pareto front of each name."""
     figure = Figure(figsize=(5.2, 3.6), layout=ConstrainedLayoutEngine())
     axes = figure.subplots()
-    for colour, (name, some) in zip(colours(points), points.items(), strict=True):
-        axes.plot(*zip(*some, strict=True), "o", color=colour, alpha=0.4, markersize=4)
+    for color, (name, some) in zip(colors(points), points.items(), strict=True):
+        axes.plot(*zip(*some, strict=True), "o", color=color, alpha=0.4, markersize=4)
         front: list[tuple[float, float]] = []
         for x, y in sorted(some):
             if not front or y > front[-1][1]:
                 front.append((x, y))
-        axes.plot(*zip(*front, strict=True), color=colour, drawstyle="steps-post", label=name)
+        axes.plot(*zip(*front, strict=True), color=color, drawstyle="steps-post", label=name)
     axes.set_xscale("log")
     axes.set_xlabel(cost)
     axes.set_ylabel("average accuracy")

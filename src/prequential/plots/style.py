@@ -19,15 +19,15 @@ from prequential.errors import BadSetting
 from prequential.storage.files import write_atomically
 
 INK = "#222222"
-GREY = "#767676"
+GRAY = "#767676"
 FAINT = "#e4e4e4"
-# Okabe and Ito's colours, which colour-blind readers can tell apart; the yellow is left out, too light on white
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+# Okabe and Ito's colors, which color-blind readers can tell apart; the yellow is left out, too light on white
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure looks the same everywhere
     "font.size": 8.5,
     "text.color": INK,
-    "axes.edgecolor": GREY,
+    "axes.edgecolor": GRAY,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.7,
     "axes.spines.top": False,
@@ -36,8 +36,8 @@ STYLE: Any = {
     "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
     "axes.titlepad": 8,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
+    "xtick.color": GRAY,
+    "ytick.color": GRAY,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "xtick.major.width": 0.7,
@@ -113,9 +113,9 @@ def saved(figure: Figure, path: str | Path | None) -> Figure:
     return figure
 
 
-def colours(named: Sized) -> list[str]:
-    """A colour for each of these; they begin again when they are used up."""
-    return [COLOURS[i % len(COLOURS)] for i in range(len(named))]
+def colors(named: Sized) -> list[str]:
+    """A color for each of these; they begin again when they are used up."""
+    return [COLORS[i % len(COLORS)] for i in range(len(named))]
 
 
 def examples_axis(axes: Axes, longest: int) -> None:
@@ -151,7 +151,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, Any]], line: float =
     axes
         The panel; its limits must be final.
     ends
-        Height, text and colour of each.
+        Height, text and color of each.
     line
         The room one line of text needs, as a share of the height of the panel.
     """
@@ -159,10 +159,10 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, Any]], line: float =
     ends = sorted(ends, key=lambda end: end[0])
     at = np.clip([(height - low) / (high - low) for height, _, _ in ends], 0, 1)
     room = line * np.array([text.count("\n") + 1 for _, text, _ in ends])
-    for _ in range(200):  # pushes touching neighbours apart, half of the way each
+    for _ in range(200):  # pushes touching neighbors apart, half of the way each
         for i in range(len(at) - 1):
             overlap = (room[i] + room[i + 1]) / 2 - (at[i + 1] - at[i])
             if overlap > 0:
                 at[i : i + 2] += (-overlap / 2, overlap / 2)
-    for height, (_, text, colour) in zip(at, ends, strict=True):
-        axes.text(1.025, height, text, color=colour, transform=axes.transAxes, va="center", ha="left", linespacing=1.15)
+    for height, (_, text, color) in zip(at, ends, strict=True):
+        axes.text(1.025, height, text, color=color, transform=axes.transAxes, va="center", ha="left", linespacing=1.15)

@@ -2,8 +2,8 @@
 // A line chart on two canvases: the picture below, and what follows the pointer above. Everything is redrawn from `spec`.
 
 const DASHES = [[], [7, 4], [2, 3]];
-const ink = k => colour(typeof k === "number" ? `--c${k}` : `--${k}`); // of a run by number, or of the page by name
-const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const ink = k => color(typeof k === "number" ? `--c${k}` : `--${k}`); // of a run by number, or of the page by name
+const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const byId = id => document.getElementById(id);
 
 function make(tag, props = {}, ...children) { // texts are always texts, never HTML
@@ -48,7 +48,7 @@ const tip = {
   show(x, y, heading, rows) {
     const node = byId("tip");
     node.replaceChildren(make("p", {}, heading), ...rows.slice(0, 12).map(row => make("div", {},
-      make("span", { className: `swatch k${row.colour} d${row.dash || 0}` }), make("span", {}, row.name), make("b", {}, row.text))));
+      make("span", { className: `swatch k${row.color} d${row.dash || 0}` }), make("span", {}, row.name), make("b", {}, row.text))));
     if (rows.length > 12) node.append(make("p", {}, `and ${rows.length - 12} more`));
     node.hidden = false;
     const box = node.getBoundingClientRect(), room = document.documentElement.clientWidth;
@@ -90,7 +90,7 @@ class Canvas { // a figure with a caption and two canvases that fit it
     return true;
   }
   text(words, x, y, align = "center", fill = "--soft", base = "middle") {
-    Object.assign(this.pen, { textAlign: align, textBaseline: base, fillStyle: colour(fill) });
+    Object.assign(this.pen, { textAlign: align, textBaseline: base, fillStyle: color(fill) });
     this.pen.fillText(words, x, y);
   }
   sideText(words, x, y) {
@@ -201,7 +201,7 @@ class Chart extends Canvas {
   }
   axes() {
     const { pen, box, spec } = this;
-    pen.lineWidth = 1; pen.strokeStyle = colour("--grid");
+    pen.lineWidth = 1; pen.strokeStyle = color("--grid");
     const heights = linearTicks(this.low, this.high, Math.max(3, box.h / 55));
     for (const y of heights) {
       const p = Math.round(this.up(y)) + 0.5;
@@ -209,7 +209,7 @@ class Chart extends Canvas {
       this.text(spec.yTick(y, heights[1] - heights[0]), box.x - 7, p, "right");
     }
     const ticks = this.log ? logTicks(...this.ends) : linearTicks(...this.ends, Math.max(2, box.w / 90));
-    pen.strokeStyle = colour("--soft");
+    pen.strokeStyle = color("--soft");
     for (const x of ticks) {
       const p = this.across(x);
       pen.beginPath(); pen.moveTo(Math.round(p) + 0.5, box.y + box.h); pen.lineTo(Math.round(p) + 0.5, box.y + box.h + 4); pen.stroke();
@@ -222,7 +222,7 @@ class Chart extends Canvas {
   }
   reference({ y }) {
     const { pen, box } = this, p = this.up(y);
-    Object.assign(pen, { strokeStyle: colour("--soft"), lineWidth: 1 });
+    Object.assign(pen, { strokeStyle: color("--soft"), lineWidth: 1 });
     pen.setLineDash([2, 3]); pen.beginPath(); pen.moveTo(box.x, p); pen.lineTo(box.x + box.w, p); pen.stroke(); pen.setLineDash([]);
   }
   name({ y, name }, lines) { // where the fewest lines pass behind it
@@ -239,11 +239,11 @@ class Chart extends Canvas {
       }
     }
     if (!best) return;
-    Object.assign(pen, { strokeStyle: colour("--card"), lineWidth: 3, textAlign: "right", textBaseline: "top" });
+    Object.assign(pen, { strokeStyle: color("--card"), lineWidth: 3, textAlign: "right", textBaseline: "top" });
     pen.strokeText(name, best.right, best.top + 1);
     this.text(name, best.right, best.top + 1, "right", "--soft", "top");
   }
-  line({ points, colour: k, width = 2, alpha = 1, dash = 0, dots }) {
+  line({ points, color: k, width = 2, alpha = 1, dash = 0, dots }) {
     const pen = this.pen;
     Object.assign(pen, { strokeStyle: ink(k), fillStyle: ink(k), lineWidth: width, globalAlpha: alpha, lineJoin: "round", lineCap: "round" });
     pen.setLineDash(DASHES[dash]); pen.beginPath();
@@ -267,7 +267,7 @@ class Chart extends Canvas {
     for (const chart of this.link.charts) if (chart !== this && chart.over) chart.over.clearRect(0, 0, chart.w, chart.h);
     this.over.clearRect(0, 0, this.w, this.h);
     if (this.from !== undefined && Math.abs(p - this.from) > 6 && !this.spec.fixed) {
-      this.over.fillStyle = colour("--shade");
+      this.over.fillStyle = color("--shade");
       this.over.fillRect(Math.min(p, this.from), this.box.y, Math.abs(p - this.from), this.box.h);
     }
     const found = this.spec.values(this.back(p), this);
@@ -279,11 +279,11 @@ class Chart extends Canvas {
   }
   mark(p, rows) {
     if (!this.over || !this.box || this.host.closest("[hidden]")) return;
-    Object.assign(this.over, { strokeStyle: colour("--soft"), lineWidth: 1 });
+    Object.assign(this.over, { strokeStyle: color("--soft"), lineWidth: 1 });
     this.over.beginPath(); this.over.moveTo(Math.round(p) + 0.5, this.box.y); this.over.lineTo(Math.round(p) + 0.5, this.box.y + this.box.h); this.over.stroke();
-    for (const { y, colour: k } of rows) {
+    for (const { y, color: k } of rows) {
       if (!(y >= this.low && y <= this.high)) continue;
-      Object.assign(this.over, { fillStyle: ink(k), strokeStyle: colour("--card"), lineWidth: 2 });
+      Object.assign(this.over, { fillStyle: ink(k), strokeStyle: color("--card"), lineWidth: 2 });
       this.over.beginPath(); this.over.arc(p, this.up(y), 4.5, 0, 7); this.over.fill(); this.over.stroke();
     }
   }

@@ -12,7 +12,7 @@ import numpy as np
 
 from prequential.evaluation.scores import Scores
 from prequential.plots.curves import groups_of_tasks, points_within_task
-from prequential.reports.reading import RunReader
+from prequential.reports.run_reader import RunReader
 
 POINTS = 65536  # of all curves together, so that a page of many runs stays small
 FEWEST_POINTS = 1024  # of a curve, however many there are
@@ -209,7 +209,7 @@ def _inside_tasks(scores: Scores, rows: int) -> dict[str, Any]:
 
 
 def _by_task(scores: Scores) -> dict[str, list[Any]]:
-    """The tasks in order, neighbours averaged where there are many."""
+    """The tasks in order, neighbors averaged where there are many."""
     cells = scores.heat_map(TASKS)
     columns = [0]  # all positions together
     return {
@@ -220,7 +220,7 @@ def _by_task(scores: Scores) -> dict[str, list[Any]]:
 
 
 def _map(scores: Scores, rows: int) -> dict[str, Any]:
-    """Tasks by positions; neighbouring positions share a cell until it stands for a few examples."""
+    """Tasks by positions; neighboring positions share a cell until it stands for a few examples."""
     cells = scores.heat_map(rows)
     typical = np.median(cells["count"], axis=0)
     columns = [0]

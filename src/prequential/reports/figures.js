@@ -19,7 +19,7 @@ function decode(run) { // the page's data hold differences
 const streamRuns = () => state.data.runs.filter(run => run.stream === state.stream && run.x);
 const shown = () => streamRuns().filter(run => !state.hidden.has(run.group));
 const longest = () => Math.max(1, ...streamRuns().map(run => run.examples));
-const look = run => ({ colour: run.group % 10, dash: Math.min(2, Math.floor(run.group / 10)) });
+const look = run => ({ color: run.group % 10, dash: Math.min(2, Math.floor(run.group / 10)) });
 const seeds = run => streamRuns().filter(other => other.group === run.group).length;
 
 function upTo(run, sums, x) { // the sum up to a position between two points
@@ -115,7 +115,7 @@ const bitsSpec = {
   series: () => {
     const lines = shown().map(run => ({ ...look(run), from: run.x[0], to: run.examples, f: bitsSpec.f(run), width: seeds(run) > 1 ? 1.5 : 2.2 }));
     const classes = classesOf();
-    if (state.bits === "total" && classes > 1) lines.unshift({ colour: "soft", dash: 2, width: 1, from: 1, to: longest(), f: x => x * Math.log2(classes) });
+    if (state.bits === "total" && classes > 1) lines.unshift({ color: "soft", dash: 2, width: 1, from: 1, to: longest(), f: x => x * Math.log2(classes) });
     return lines;
   },
   values: x => {
@@ -151,7 +151,7 @@ const tasksCommon = {
 const alone = () => new Set(withTasks().map(run => run.group)).size === 1;
 function fewSeries() { // alone: early to late, from faint to full; several: early dashed, late solid
   return pooled(withTasks().flatMap(run => run.inside.few.filter(part => alone() || part.when !== "middle").map(part => ({
-    run, part, x: part.x, y: part[state.metric].map(value => value ?? NaN), colour: look(run).colour, width: part.when === "last" ? 2.4 : 1.8,
+    run, part, x: part.x, y: part[state.metric].map(value => value ?? NaN), color: look(run).color, width: part.when === "last" ? 2.4 : 1.8,
     dash: part.when === "first" && !alone() ? 1 : 0, alpha: !alone() || part.when === "last" ? 1 : part.when === "middle" ? 0.62 : 0.34,
   }))));
 }
@@ -203,11 +203,11 @@ const calibrationSpec = {
   summary: () => shown().slice(0, 8).map(run => `${run.name}: calibration error ${percent(run.calibrationError)}.`).join(" "),
   under: chart => {
     const { pen, box } = chart;
-    Object.assign(pen, { strokeStyle: colour("--soft"), lineWidth: 1 });
+    Object.assign(pen, { strokeStyle: color("--soft"), lineWidth: 1 });
     pen.setLineDash([2, 3]); pen.beginPath(); pen.moveTo(chart.across(0), chart.up(0)); pen.lineTo(chart.across(1), chart.up(1)); pen.stroke(); pen.setLineDash([]);
     const some = confidences(), wide = box.w / 20 / Math.max(1, some.length);
     some.forEach((group, i) => {
-      Object.assign(pen, { fillStyle: ink(group.colour), globalAlpha: 0.22 });
+      Object.assign(pen, { fillStyle: ink(group.color), globalAlpha: 0.22 });
       group.share.forEach((share, bin) => {
         const tall = 0.45 * box.h * share;
         pen.fillRect(box.x + box.w * bin / 20 + wide * i + 0.5, box.y + box.h - tall, Math.max(wide - 1, 0.5), tall);
@@ -226,7 +226,7 @@ const calibrationSpec = {
 };
 
 const SCALE = ["#10204c", "#243f7d", "#3d5f8f", "#627c8e", "#8a9a86", "#b5b876", "#dfd65f", "#fdf05a"].map(hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16)));
-function shade(share) { // dark blue to yellow, also for colour-blind readers
+function shade(share) { // dark blue to yellow, also for color-blind readers
   const at = Math.max(0, Math.min(0.9999, share)) * (SCALE.length - 1), i = Math.floor(at);
   return `rgb(${SCALE[i].map((part, c) => Math.round(part + (at - i) * (SCALE[i + 1][c] - part))).join(",")})`;
 }
@@ -253,7 +253,7 @@ class HeatMap extends Canvas { // tasks from left to right, positions in the tas
     this.high = state.metric === "accuracy" ? 1 : Math.max(0.01, Math.min(all.reduce((a, b) => Math.max(a, b), 0), 2 * Math.log(run.classes || 10)));
     const tone = value => shade(state.metric === "accuracy" ? value / this.high : 1 - value / this.high);
     const columns = table.length, rows = map.first.length;
-    pen.fillStyle = colour("--empty"); pen.fillRect(box.x, box.y, box.w, box.h);
+    pen.fillStyle = color("--empty"); pen.fillRect(box.x, box.y, box.w, box.h);
     table.forEach((column, i) => column.forEach((value, j) => {
       if (value === null) return;
       const x = Math.round(box.x + box.w * i / columns), y = Math.round(box.y + box.h * (1 - (j + 1) / rows));
@@ -285,7 +285,7 @@ class HeatMap extends Canvas { // tasks from left to right, positions in the tas
     this.at = [i, j] = [Math.max(0, Math.min(columns - 1, i)), Math.max(0, Math.min(rows - 1, j))];
     const to = (a, b) => a === b ? `${a}` : `${a}–${b}`, value = map[state.metric][i][j], run = this.spec.run();
     over.clearRect(0, 0, this.w, this.h);
-    Object.assign(over, { strokeStyle: colour("--ink"), lineWidth: 2 });
+    Object.assign(over, { strokeStyle: color("--ink"), lineWidth: 2 });
     const x = box.x + box.w * i / columns, y = box.y + box.h * (1 - (j + 1) / rows), rect = this.plot.getBoundingClientRect();
     over.strokeRect(x, y, box.w / columns, box.h / rows);
     tip.show(rect.left + x + box.w / columns, rect.top + y, `task ${to(map.firstTask[i], map.lastTask[i])}, position ${to(map.first[j], map.last[j])}`,

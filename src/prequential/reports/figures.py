@@ -21,13 +21,13 @@ from prequential.plots.curves import (
     new_figure,
     within_task_panel,
 )
-from prequential.plots.style import GREY, colours, examples_axis, label_ends, save, saved, short, styled
+from prequential.plots.style import GRAY, colors, examples_axis, label_ends, save, saved, short, styled
 from prequential.reports.data import group_names, stream_name
-from prequential.reports.reading import RunReader
+from prequential.reports.run_reader import RunReader
 
 KINDS = ("png", "svg", "pdf")
 SIZE = (4.8, 3.3)  # inches
-FEW = 7  # so many lines have colours of their own
+FEW = 7  # so many lines have colors of their own
 
 Panel = Callable[[Axes, dict[str, Scores]], None]  # draws some runs
 
@@ -54,23 +54,23 @@ def draw_alone(panel: Panel, scores_by_name: dict[str, Scores], path: str | Path
 def length_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     """The description length so far in bits, over the stream."""
     ends, highest = [], 0.0
-    for (name, scores), colour in zip(scores_by_name.items(), colours(scores_by_name), strict=True):
+    for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
         curve = scores.curve()
         bits = curve["running_log_loss"] * curve["position"] / math.log(2)
-        axes.plot([0, *curve["position"]], [0, *bits], color=colour)
+        axes.plot([0, *curve["position"]], [0, *bits], color=color)
         if math.isfinite(scores.bits):
-            ends.append((scores.bits, f"{name}\n{short(scores.bits)} bits", colour))
+            ends.append((scores.bits, f"{name}\n{short(scores.bits)} bits", color))
             highest = max(highest, scores.bits)
     longest = max(scores.count for scores in scores_by_name.values())
     uniform = longest * math.log2(max(scores.classes for scores in scores_by_name.values()))
-    axes.plot([0, longest], [0, uniform], color=GREY, lw=0.9, ls=":")
+    axes.plot([0, longest], [0, uniform], color=GRAY, lw=0.9, ls=":")
     # one run gone wild must not hide the others
     axes.set_ylim(0, 1.05 * max(uniform, min(highest, 2 * uniform or highest)) or 1)
     axes.yaxis.set_major_formatter(short)
     axes.grid(True, axis="y")
     axes.set_title("Description length so far, in bits")
     examples_axis(axes, longest)
-    label_ends(axes, [*ends, (uniform, "uniform code", GREY)])
+    label_ends(axes, [*ends, (uniform, "uniform code", GRAY)])
 
 
 def write_figures(readers: Sequence[RunReader], directory: Path) -> list[Path]:

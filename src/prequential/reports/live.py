@@ -13,7 +13,7 @@ from prequential.errors import BadInput, BadSetting, PrequentialError
 from prequential.reports.connections import BoundedHandler, BoundedServer
 from prequential.reports.data import page_data
 from prequential.reports.page import make_page, to_json
-from prequential.reports.reading import RunReader, find_runs
+from prequential.reports.run_reader import RunReader, find_runs
 
 HOST = "127.0.0.1"  # nobody else's machine
 DEFAULT_PORT = 8765

@@ -1,4 +1,4 @@
-// The page around the figures: numbers, legend, tables, colours, and newer data while a run goes on.
+// The page around the figures: numbers, legend, tables, colors, and newer data while a run goes on.
 
 const POLL = 2000; // milliseconds
 const COLUMNS = [ // heading, value, text, whether more is better (null: neither)
@@ -23,7 +23,7 @@ function scientific(value) {
   const power = Math.floor(Math.log10(value)), digits = [...String(power)].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
   return `${number(value / 10 ** power, 1)} × 10${digits}`;
 }
-const swatch = run => make("span", { className: `swatch k${look(run).colour} d${look(run).dash}` });
+const swatch = run => make("span", { className: `swatch k${look(run).color} d${look(run).dash}` });
 
 function choice(id, options, chosen, pick) { // buttons of which one is pressed
   const host = byId(id);
@@ -183,7 +183,7 @@ function theme(name) {
   const root = document.documentElement;
   if (name === "auto") delete root.dataset.theme; else root.dataset.theme = name;
   byId("theme").textContent = THEMES[name][0];
-  byId("theme").setAttribute("aria-label", `Colours: ${THEMES[name][1]}`);
+  byId("theme").setAttribute("aria-label", `Colors: ${THEMES[name][1]}`);
   byId("theme").onclick = () => { const names = Object.keys(THEMES); theme(names[(names.indexOf(name) + 1) % 3]); redraw(); };
   try { localStorage.setItem("prequential-theme", name); } catch { /* not kept then */ }
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from prequential.errors import BadInput
 from prequential.reports.data import page_data
 from prequential.reports.page import make_page
-from prequential.reports.reading import RunReader, find_runs
+from prequential.reports.run_reader import RunReader, find_runs
 from prequential.storage.files import write_atomically
 
 

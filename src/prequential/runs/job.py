@@ -121,6 +121,28 @@ def read_progress(directory: Path) -> dict[str, Any]:
         return {}
 
 
+def read_result(directory: Path) -> dict[str, Any]:
+    """The result of a job: its scores, `seconds`, `macs` (None: not counted) and `state`, with `why` if it failed."""
+    progress = read_progress(directory)
+    if progress.get("state") == "failed":
+        return {"state": "failed", "why": progress.get("why", "")}
+    try:
+        scores = read_json(directory / "scores.json")
+        if not {"finished", "count", "classes", "accuracy"} <= scores.keys():
+            raise BadInput(f"{directory / 'scores.json'} is damaged: it holds no scores of a run")
+    except FileNotFoundError:
+        return {"state": "unfinished"}
+    except BadInput as error:  # the run writes it again when it is resumed
+        return {"state": "damaged", "why": str(error)}
+    macs = scores.get("macs_per_example")
+    return {
+        **scores,
+        "state": "finished" if scores["finished"] else "unfinished",
+        "seconds": progress.get("seconds", scores.get("seconds")),
+        "macs": None if macs is None else macs * scores["count"],
+    }
+
+
 def _finite_or_none(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
 

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from prequential.runs.run import Run
 from prequential.evaluation.scores import Scores
+from prequential.runs.run import Run
 
 LINE_SECONDS = 10.0  # how often a line is printed where there is no terminal to draw on
 

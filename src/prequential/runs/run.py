@@ -19,9 +19,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
-from prequential.plots.curves import draw_run
 from prequential.errors import BadCheckpoint, BadInput
+from prequential.evaluation.evaluate import evaluate
+from prequential.evaluation.records import RecordWriter
+from prequential.evaluation.scores import Scores
+from prequential.learners.base import Charges
+from prequential.learners.registry import make_learner
+from prequential.learners.transformer.distributed import here
+from prequential.plots.curves import draw_run
+from prequential.renames import stored_names
+from prequential.runs.allocation import keep_freed_memory
+from prequential.runs.settings import RunSettings, read_stored_settings, write_settings
+from prequential.settings import Settings
+from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
 from prequential.storage.files import (
     DirectoryLock,
     is_temporary,
@@ -30,17 +40,7 @@ from prequential.storage.files import (
     remove_temporaries,
     write_atomically,
 )
-from prequential.learners.base import Charges
-from prequential.learners.registry import make_learner
-from prequential.learners.transformer.distributed import here
-from prequential.renames import stored_names
-from prequential.runs.allocation import keep_freed_memory
-from prequential.runs.settings import RunSettings, read_stored_settings, write_settings
-from prequential.evaluation.evaluate import evaluate
-from prequential.evaluation.records import RecordWriter
-from prequential.evaluation.scores import Scores
 from prequential.storage.sealed import check_toml, read_json, sealed_toml, write_sealed
-from prequential.settings import Settings
 from prequential.streams.open import OF_A_RUN, open_stream, stream_options, with_whole_path
 from prequential.streams.stream import Chunk, Stream
 from prequential.trust import names_from

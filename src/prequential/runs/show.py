@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from prequential.plots.curves import draw_calibration, draw_run, draw_tasks
 from prequential.errors import BadInput
-from prequential.runs.stored_scores import load_scores
+from prequential.plots.curves import draw_calibration, draw_run, draw_tasks
 from prequential.runs.progress import describe
 from prequential.runs.run import Run
+from prequential.runs.stored_scores import load_scores
 
 
 def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:

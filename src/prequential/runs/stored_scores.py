@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.scores import Scores
+from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
 
 
 def load_scores(directory: Path, classes: int, task_starts: np.ndarray | None = None) -> tuple[Scores, str | None]:

@@ -13,9 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from prequential.comparisons.tables import read_result
 from prequential.errors import BadInput, BadSetting
-from prequential.runs.job import Job, run_job
+from prequential.runs.job import Job, read_result, run_job
 from prequential.runs.pool import (
     STOPPING,
     available_cores,
@@ -39,7 +38,7 @@ from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, read_sweep
 from prequential.sweeps.storage import is_inside, without_password
 from prequential.sweeps.study import Row, Trials
 from prequential.sweeps.sweep_display import SweepDisplay
-from prequential.sweeps.tables import write_results
+from prequential.sweeps.trial_tables import write_results
 from prequential.trust import names_from, need_trust
 
 POLL_SECONDS = 0.1

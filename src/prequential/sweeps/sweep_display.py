@@ -10,13 +10,13 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from prequential.comparisons.tables import duration
+from prequential.comparisons.comparison_tables import duration
 from prequential.plots.pareto import front_of
 from prequential.runs.job import read_progress
 from prequential.runs.jobs_display import LiveDisplay
 from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, say_value
 from prequential.sweeps.study import Row
-from prequential.sweeps.tables import say_number
+from prequential.sweeps.trial_tables import say_number
 
 if TYPE_CHECKING:
     from prequential.sweeps.sweep import RunningTrial

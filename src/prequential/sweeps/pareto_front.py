@@ -12,22 +12,23 @@ from rich.markup import escape
 from rich.table import Table
 
 from prequential.comparisons.compare import read_plan
-from prequential.comparisons.tables import make_row, read_result
+from prequential.comparisons.comparison_tables import make_row
 from prequential.errors import BadInput, BadSetting
 from prequential.plots.pareto import draw_fronts, front_of
+from prequential.runs.job import read_result
 from prequential.specs import nearest
 from prequential.storage.sealed import read_json
 from prequential.sweeps.plan import OBJECTIVES, canonical
 from prequential.sweeps.storage import open_storage, report_damage
 from prequential.sweeps.study import IDENTITY, Row, rows_of
 from prequential.sweeps.sweep_display import say_point
-from prequential.sweeps.tables import FORMAT, say_number
+from prequential.sweeps.trial_tables import FORMAT, say_number
 
 
 class Found(NamedTuple):
     """A trial, or a learner of a comparison."""
 
-    method: str  # one colour each
+    method: str  # one color each
     what: str
     results: dict[str, float | None]  # means over the seeds
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from prequential.evaluation.scores import Scores
-from prequential.experiments.base import PAPER, CaptionedFigure, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import PAPER, CaptionedFigure, Request, Results, Trial, over_seeds
 from prequential.plots.studies import draw_instantaneous, draw_lines
 from prequential.settings import Settings
 

@@ -9,9 +9,9 @@ import pytest
 
 from prequential.cli.app import main
 from prequential.errors import BadInput, BadSetting
-from prequential.experiments import run as running
-from prequential.experiments.base import PAPER, CaptionedFigure, Claim, Request, over_seeds
+from prequential.experiments import runner
 from prequential.experiments.claims import write_claims
+from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, over_seeds
 from prequential.plots.studies import draw_instantaneous, draw_lines
 
 SMALL = PAPER.changed(width=16, depth=1, window=32, chunk_size=20, num_streams=2)
@@ -36,7 +36,7 @@ TINY = SimpleNamespace(
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
-    monkeypatch.setattr(running, "find_experiment", lambda name: TINY)
+    monkeypatch.setattr(runner, "find_experiment", lambda name: TINY)
 
 
 def request(**changes):
@@ -44,7 +44,7 @@ def request(**changes):
 
 
 def test_runs_draws_and_concludes(tmp_path):
-    results = running.run_experiment("split-emnist", request(), tmp_path / "out", jobs=2)
+    results = runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=2)
     assert [o.tags for o in results.outcomes] == [{"streams": e, "seed": s} for e in (1, 2) for s in (0, 1)]
     for name in ("lines.png", "lines.svg", "curves.png", "result.md", "results.json"):
         assert (tmp_path / "out" / name).stat().st_size > 200
@@ -59,19 +59,19 @@ def test_runs_draws_and_concludes(tmp_path):
 
 
 def test_what_is_finished_is_not_run_again(tmp_path):
-    running.run_experiment("split-emnist", request(seeds=1), tmp_path, jobs=0)
+    runner.run_experiment("split-emnist", request(seeds=1), tmp_path, jobs=0)
     records = tmp_path / "runs" / "streams=1,seed=0" / "records"
     before = {path: path.stat().st_mtime_ns for path in records.iterdir()}
-    running.run_experiment("split-emnist", request(seeds=2), tmp_path, jobs=0)
+    runner.run_experiment("split-emnist", request(seeds=2), tmp_path, jobs=0)
     assert {path: path.stat().st_mtime_ns for path in records.iterdir()} == before
     assert len(json.loads((tmp_path / "results.json").read_text())["outcomes"]) == 4
     with pytest.raises(BadSetting, match="was made with width = 16, not 32; give another --out"):
-        running.run_experiment("split-emnist", request(), tmp_path, jobs=0, options={"width": 32})
+        runner.run_experiment("split-emnist", request(), tmp_path, jobs=0, options={"width": 32})
 
 
 def test_claims_of_several_experiments_on_one_page(tmp_path):
     for name in ("cloc-chunk", "split-emnist"):
-        running.run_experiment(name, request(seeds=1), tmp_path / name, jobs=0)
+        runner.run_experiment(name, request(seeds=1), tmp_path / name, jobs=0)
     assert write_claims([tmp_path], tmp_path / "claims.md") == 4
     page = (tmp_path / "claims.md").read_text()
     assert page.index("## split-emnist") < page.index("## cloc-chunk")
@@ -97,7 +97,7 @@ def test_mistakes_get_a_sentence(tmp_path, capsys):
 def test_missing_data_is_told_before_anything_is_made(tmp_path, stream, name):
     says = rf"'{stream}' names no path; expected {name}:PATH, or '{name}\(download=true\)'"
     with pytest.raises(BadInput, match=says):
-        running.run_experiment("split-emnist", request(stream=stream), tmp_path / "out", jobs=0)
+        runner.run_experiment("split-emnist", request(stream=stream), tmp_path / "out", jobs=0)
     assert not (tmp_path / "out").exists()
 
 

@@ -16,7 +16,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object in memory: another o
 
 
 class Records(Protocol):
-    """A sequence of labelled images that may fail one by one; `ClocRecords` is one, and `records` makes one of a stream.
+    """A sequence of labeled images that may fail one by one; `ClocRecords` is one, and `records` makes one of a stream.
 
     It may also have `columns(start, stop)`: what else is known of its examples, as arrays by name (time, user), and
     `task_starts()` as a stream has; both are kept with the features.

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from prequential.errors import BadInput
-from prequential.features.records import Records, plain
+from prequential.features.image_records import Records, plain
 from prequential.storage.files import new_file, open_own, write_atomically
 from prequential.streams.formats.feature_shards import checksum
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from prequential.storage.checkpoint import read_checkpoint
 from prequential.cli.app import main
-from prequential.errors import BadInput, PrequentialError
 from prequential.comparisons.compare import Plan, compare
+from prequential.errors import BadInput, PrequentialError
+from prequential.evaluation.records import read_records
+from prequential.runs.job import read_result
 from prequential.runs.run import Run
 from prequential.runs.settings import RunSettings
-from prequential.comparisons.tables import read_result
-from prequential.evaluation.records import read_records
 from prequential.settings import Settings
+from prequential.storage.checkpoint import read_checkpoint
 
 EXAMPLES = 3200
 OLD = Path(__file__).parent.parent / "data" / "format-1"

@@ -19,7 +19,7 @@ from prequential.storage.checkpoint import read_checkpoint, short
 from prequential.storage.sealed import check_toml, read_json
 from prequential.storage.toml import read_toml
 
-FINE_ROWS = 8192  # points of the curve before neighbours are merged: enough to zoom in
+FINE_ROWS = 8192  # points of the curve before neighbors are merged: enough to zoom in
 EARLY = np.unique(np.round(1.05 ** np.arange(500)).astype(np.int64))  # where the curve is kept exactly, for a log axis
 COLUMNS = ["log_loss", "correct", "confidence", "task"]
 
@@ -109,8 +109,8 @@ class RunReader:
         self._given = {**on_run, **on_learner}
         self.sums: Sums | None = None  # of all examples that can be read; None: none can
         self._full: Sums | None = None  # of those in full parts
-        self._read: list[tuple[Path, Any]] = []  # the full parts, and how they were recognised
-        self._seen: Any = None  # how everything was recognised that was read last
+        self._read: list[tuple[Path, Any]] = []  # the full parts, and how they were recognized
+        self._seen: Any = None  # how everything was recognized that was read last
         self._summary: dict[str, Any] = {}
 
     @property

@@ -13,9 +13,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from prequential.errors import BadInput
-from prequential.runs.job import read_progress
-from prequential.storage.sealed import read_json
+from prequential.runs.job import read_result
 
 # The columns: heading, key, and whether more is better (None: neither).
 COLUMNS: tuple[tuple[str, str, bool | None], ...] = (
@@ -43,28 +41,6 @@ class Row:
         if not values or None in values:
             return None
         return sum(values) / len(values), min(values), max(values)
-
-
-def read_result(directory: Path) -> dict[str, Any]:
-    """The result of a job: its scores, `seconds`, `macs` (None: not counted) and `state`, with `why` if it failed."""
-    told = read_progress(directory)
-    if told.get("state") == "failed":
-        return {"state": "failed", "why": told.get("why", "")}
-    try:
-        scores = read_json(directory / "scores.json")
-        if not {"finished", "count", "classes", "accuracy"} <= scores.keys():
-            raise BadInput(f"{directory / 'scores.json'} is damaged: it holds no scores of a run")
-    except FileNotFoundError:
-        return {"state": "unfinished"}
-    except BadInput as error:  # the run writes it again when it is gone on with
-        return {"state": "damaged", "why": str(error)}
-    macs = scores.get("macs_per_example")
-    return {
-        **scores,
-        "state": "finished" if scores["finished"] else "unfinished",
-        "seconds": told.get("seconds", scores.get("seconds")),
-        "macs": None if macs is None else macs * scores["count"],
-    }
 
 
 def make_row(stream: str, learner: str, directories: dict[int, Path]) -> Row:

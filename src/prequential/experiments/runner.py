@@ -11,13 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from prequential.comparisons.tables import read_result
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import NAMES, find_experiment
-from prequential.experiments.base import CaptionedFigure, Claim, Outcome, Request, Results, Trial
+from prequential.experiments.experiment import CaptionedFigure, Claim, Outcome, Request, Results, Trial
 from prequential.learners.device import find_device, slow_precision
 from prequential.plots.style import save
-from prequential.runs.job import Job
+from prequential.runs.job import Job, read_result
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
 from prequential.runs.settings import read_stored_settings, write_settings

@@ -7,7 +7,7 @@ import io
 from dataclasses import asdict
 from pathlib import Path
 
-from prequential.comparisons.tables import duration
+from prequential.comparisons.comparison_tables import duration
 from prequential.plots.pareto import Group, draw_fronts, draw_history, draw_settings, front_of
 from prequential.storage.files import write_atomically
 from prequential.storage.sealed import write_sealed

@@ -1,0 +1,1 @@
+"""Runs in directories: settings, jobs in processes of their own, checkpoints, what they show."""
