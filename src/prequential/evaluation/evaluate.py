@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import Scores
 from prequential.learners.base import Charges, OnlineLearner
-from prequential.streams.stream import Chunk, Stream
+from prequential.streams.convert import as_stream
+from prequential.streams.stream import Chunk
 
 # Called after each piece with the position behind it, the examples and their charges; returning True ends the run.
 After = Callable[[int, Chunk, Charges], bool | None]
 
+PIECE = 64  # examples handed over at a time to a learner that takes them one by one
+
 
 def evaluate(
-    stream: Stream,
+    stream: Any,
     learner: OnlineLearner,
     *,
+    label: str | None = None,
     start: int = 0,
     stop: int | None = None,
     scores: Scores | None = None,
@@ -29,9 +34,14 @@ def evaluate(
     Parameters
     ----------
     stream
-        Where the examples come from.
+        Where the examples come from: a `Stream`, the name or path of one, a data frame, a `DataLoader` or a data set of
+        torch, or any iterable of (x, y). What cannot be read again is written to a temporary file as it comes, so that
+        memory does not grow and learners can replay it.
     learner
         What predicts and learns. It goes on from whatever it has learnt before.
+    label
+        The column to predict, where the stream is a table; by default the one called label, y, target or class, else
+        the last one.
     start, stop
         The part of the stream to run over; by default all of it.
     scores
@@ -45,22 +55,33 @@ def evaluate(
     >>> learner = Learner(classes=10, width=32, depth=1, num_streams=2)
     >>> evaluate(digits(tasks=2), learner).count
     400
+    >>> from prequential.baselines import Majority
+    >>> evaluate(((float(i), i % 2) for i in range(0)), Majority(2))
+    Traceback (most recent call last):
+    prequential.errors.BadInput: there is nothing to evaluate: examples 0 to 0 of a stream of 0
     """
-    stop = len(stream) if stop is None else min(stop, len(stream))
-    if start >= stop:
-        raise BadInput(f"there is nothing to evaluate: examples {start} to {stop} of a stream of {len(stream)}")
+    examples = as_stream(stream, label=label)
+    length = examples.available(start + 1)
+    end = length if stop is None else min(stop, length)
+    if start >= end:
+        raise BadInput(f"there is nothing to evaluate: examples {start} to {end} of a stream of {length}")
     if scores is None:
-        starts = stream.task_starts()
+        starts = examples.task_starts()
         if starts is not None:
-            starts = np.unique(np.maximum(starts[starts < stop] - start, 0))
+            starts = np.unique(np.maximum(starts[starts < (length if stop is None else stop)] - start, 0))
         scores = Scores(learner.labels.capacity, starts)
     # what the learner has learnt so far is this stream's beginning, or something else
-    learner.replay_from(stream if learner.position == start else None)
-    piece = learner.stride if learner.stride > 1 else 64  # one by one inside, but with less ado outside
+    learner.replay_from(examples if learner.position == start else None)
+    piece = learner.stride if learner.stride > 1 else PIECE
     position = start
     try:
-        while position < stop:
-            chunk = stream.read(position, min(position + piece - position % learner.stride, stop))
+        while True:
+            end = position + piece - position % learner.stride
+            end = end if stop is None else min(end, stop)
+            end = min(end, examples.available(end))
+            if position >= end:
+                break
+            chunk = examples.read(position, end)
             charges = learner.observe(chunk.x, chunk.y)
             scores.update(scores.count, charges)
             position += len(chunk)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-import tempfile
 import uuid
-import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +14,7 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, storage, sync_directory
+from prequential.storage.scratch import ScratchDirectory
 from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.log import Mark
 from prequential.streams.stream import Chunk, Stream, Watched
@@ -56,7 +54,7 @@ class Memory:
     def __init__(self, journal: Journal | None = None) -> None:
         self.length = 0  # examples learnt so far
         self.relearning = False  # whether what is learnt is in the journal already
-        self._scratch: _Scratch | None = None
+        self._scratch: ScratchDirectory | None = None
         self._source: Watched | None = None
         self._follows = False  # whether what comes next is from the source
         self._journal = journal
@@ -161,7 +159,7 @@ class Memory:
     def load(self, path: Path, token: object) -> None:
         """Takes a copy of the journal that was saved beside a file, which names it so."""
         directory = saved_journal(path, token)
-        self._scratch = _Scratch()
+        self._scratch = ScratchDirectory()
         Journal(directory).copy(self._scratch.path, scratch=True)
         self._journal = Journal(self._scratch.path, write=True, scratch=True)
 
@@ -173,7 +171,7 @@ class Memory:
             copied._source, copied._follows = Watched(self._source.stream), self._follows
             copied._source.present = self.length
         if self._journal is not None:
-            copied._scratch = _Scratch()
+            copied._scratch = ScratchDirectory()
             self._journal.copy(copied._scratch.path, scratch=True)
             copied._journal = Journal(copied._scratch.path, write=True, scratch=True)
         return copied
@@ -199,7 +197,7 @@ class Memory:
     def _begin_journal(self) -> None:
         if self.length and self._source is None:
             raise self._lost()
-        scratch = _Scratch()
+        scratch = ScratchDirectory()
         journal = Journal(scratch.path, write=True, scratch=True)
         if self._source is not None:
             for start in range(0, self.length, 1024):
@@ -212,20 +210,6 @@ class Memory:
             f"this learner has learnt {self.length} examples of a stream; "
             "give it that stream with replay_from(stream) before it learns on"
         )
-
-
-class _Scratch:
-    """A temporary directory that goes with its owner, in the process that made it and in no other."""
-
-    def __init__(self) -> None:
-        with storage(Path(tempfile.gettempdir())):
-            self.path = Path(tempfile.mkdtemp(prefix="prequential-"))
-        weakref.finalize(self, _remove, self.path, os.getpid())
-
-
-def _remove(path: Path, process: int) -> None:
-    if os.getpid() == process:  # in a forked process the owner is collected too
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def beside(path: str | Path) -> Path:

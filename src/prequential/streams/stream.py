@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from prequential.errors import BadInput
+
+BLOCK = 64  # examples that iterating over a stream reads at a time
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,17 @@ class Stream(ABC):
     """A re-readable, chronological sequence of (x, y).
 
     A reader is nothing but a position, so any number of them can read at once and none holds examples in memory.
-    A new kind of stream is one file with a subclass that says its length, reads a range and gives a fingerprint.
+    A new kind of stream is one file with a subclass that says its length, reads a range and gives a fingerprint;
+    `prequential.testing.streams.check_stream` checks the rest.
+
+    Examples
+    --------
+    >>> from prequential import ArrayStream
+    >>> stream = ArrayStream([[0.5], [1.5], [2.5]], ["a", "b", "a"])
+    >>> stream.read(1, 3).y
+    ['b', 'a']
+    >>> [(x.tolist(), y) for x, y in stream]
+    [([0.5], 'a'), ([1.5], 'b'), ([2.5], 'a')]
     """
 
     classes: int | Sequence[Hashable] | None = None  # how many labels there can be (or which), where that is known
@@ -52,6 +64,21 @@ class Stream(ABC):
         if not 0 <= start < stop:
             raise BadInput(f"cannot read examples {start} to {stop} of a stream of {len(self)} examples")
         return self._read(start, stop)
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, Hashable]]:
+        """One (x, y) after the other, oldest first; they are read in blocks."""
+        start = 0
+        while start < self.available(start + BLOCK):
+            chunk = self.read(start, start + BLOCK)
+            yield from zip(chunk.x, chunk.y, strict=True)
+            start += len(chunk)
+
+    def available(self, stop: int) -> int:
+        """How many examples can be read, after all before `stop` were fetched where a stream fetches them one by one.
+
+        Most streams know their length from the start. One that finds it out overrides this.
+        """
+        return len(self)
 
     def task_starts(self) -> np.ndarray | None:
         """The positions where tasks begin, for scoring only; None when the stream knows no tasks.

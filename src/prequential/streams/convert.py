@@ -1,0 +1,60 @@
+"""From whatever holds examples to a stream."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from prequential.errors import BadInput
+from prequential.streams.open import open_stream
+from prequential.streams.spooled import SpooledStream
+from prequential.streams.stream import Stream
+
+
+def as_stream(source: Any, *, label: str | None = None) -> Stream:
+    """The examples of nearly anything as a stream.
+
+    Parameters
+    ----------
+    source
+        A `Stream`; the name or path of one; a pandas, polars or Arrow data frame; a `torch.utils.data.DataLoader`, whose
+        batches are unpacked, an `IterableDataset` or another data set of torch; or any iterable of (x, y), such as a
+        list, a generator or a data set of River. What is not re-readable is written to a temporary file as it is read.
+    label
+        The column to predict, where the source is a table; by default the one called label, y, target or class, else the
+        last one.
+
+    Examples
+    --------
+    >>> stream = as_stream([([0.0, 1.0], "a"), ([2.0, 3.0], "b")])
+    >>> [y for x, y in stream]
+    ['a', 'b']
+    """
+    if isinstance(source, (str, Path)):
+        return open_stream(source, label=label)
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
+        from prequential.streams.formats.tables import TableStream
+
+        return TableStream(source, label=label)
+    if label is not None:
+        raise BadInput(f"label ({label!r}) names a column, but the stream is a {type(source).__name__} and has none")
+    if isinstance(source, Stream):
+        return source
+    if isinstance(source, Iterable):
+        return SpooledStream(source, batched=_is_batched(source))
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):  # a map-style data set of torch
+        return SpooledStream(source[i] for i in range(len(source)))
+    raise BadInput(
+        f"the stream is a {type(source).__name__}, expected a Stream, a path, a data frame, a DataLoader or an "
+        "iterable of (x, y)"
+    )
+
+
+def _is_batched(source: Any) -> bool:
+    """Whether it is a DataLoader that makes batches; one with batch_size=None gives single examples."""
+    torch_data = sys.modules.get("torch.utils.data")  # what was never imported cannot be the type of anything
+    if torch_data is None or not isinstance(source, torch_data.DataLoader):
+        return False
+    return source.batch_sampler is not None
