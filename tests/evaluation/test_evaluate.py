@@ -23,7 +23,7 @@ Y = (X[:, 0] + X[:, 1] > 0).astype(int) + 2 * (X[:, 2] > 1)
 
 def losses(source, **options):
     """The loss of every example of a learner that replays what it has read."""
-    learner = Learner(4, width=16, depth=1, num_streams=2, chunk=10, window=20, seed=3, missing=True)
+    learner = Learner(4, width=16, depth=1, num_streams=2, chunk_size=10, window=20, seed=3, missing=True)
     found = []
     evaluate(source, learner, after=lambda position, chunk, charges: found.extend(charges.log_loss), **options)
     return found
@@ -145,9 +145,9 @@ def test_only_tables_have_a_label():
 
 def test_after_a_generator_the_learner_goes_on_with_its_past(expected):
     """What was replayed from the temporary file is still there when other examples follow."""
-    learner = Learner(4, width=16, depth=1, num_streams=2, chunk=10, window=20, seed=3, missing=True)
+    learner = Learner(4, width=16, depth=1, num_streams=2, chunk_size=10, window=20, seed=3, missing=True)
     evaluate(((x, int(y)) for x, y in zip(X[:60], Y, strict=False)), learner)
-    other = Learner(4, width=16, depth=1, num_streams=2, chunk=10, window=20, seed=3, missing=True)
+    other = Learner(4, width=16, depth=1, num_streams=2, chunk_size=10, window=20, seed=3, missing=True)
     evaluate(ArrayStream(X[:60], Y[:60]), other)
     charges = [each.observe(X[60:], Y[60:].tolist()).log_loss for each in (learner, other)]
     assert np.array_equal(*charges)

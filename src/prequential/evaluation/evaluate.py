@@ -52,7 +52,7 @@ def evaluate(
     Examples
     --------
     >>> from prequential import Learner, digits, evaluate
-    >>> learner = Learner(classes=10, width=32, depth=1, num_num_streams=2)
+    >>> learner = Learner(classes=10, width=32, depth=1, num_streams=2)
     >>> evaluate(digits(tasks=2), learner).count
     400
     >>> from prequential.baselines import Majority
