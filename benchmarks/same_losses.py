@@ -142,7 +142,7 @@ def child(out: str) -> None:
     try:
         from prequential import make_learner  # type: ignore[attr-defined,unused-ignore]
     except ImportError:  # commits before it was public
-        from prequential.learners.registry import make_learner
+        from prequential.learners.registry import make_learner  # type: ignore[import-not-found,no-redef,unused-ignore]
     torch.set_num_threads(1)
     losses: dict[str, Any] = {}
     for number, job in enumerate(json.loads(sys.stdin.read())):

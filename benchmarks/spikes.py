@@ -22,7 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from prequential.learners.registry import make_learner
+from prequential.registry import make_learner
 from prequential.settings import Settings
 from prequential.streams.datasets.tabular import covertype, electricity, power_supply
 

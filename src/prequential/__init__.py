@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from prequential.evaluation.evaluate import evaluate as evaluate
     from prequential.evaluation.scores import Scores as Scores
     from prequential.learners.base import OnlineLearner as OnlineLearner
-    from prequential.learners.registry import make_learner as make_learner
     from prequential.learners.transformer.learner import Learner as Learner
+    from prequential.registry import make_learner as make_learner
     from prequential.settings import Settings as Settings
     from prequential.streams.datasets.digits import digits as digits
     from prequential.streams.datasets.photos import PhotoStream as PhotoStream
@@ -62,7 +62,7 @@ _PLACES = {
     "check_learner": "testing.learners",
     "digits": "streams.datasets.digits",
     "evaluate": "evaluation.evaluate",
-    "make_learner": "learners.registry",
+    "make_learner": "registry",
     "open_stream": "streams.open",
 }
 __all__ = sorted([*_PLACES, "__version__"])

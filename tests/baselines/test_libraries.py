@@ -13,7 +13,7 @@ import pytest
 from prequential.baselines import RiverLearner, SklearnLearner, libraries
 from prequential.baselines.libraries import LIBRARIES, build, find_class
 from prequential.errors import BadSetting
-from prequential.learners.registry import make_learner
+from prequential.registry import make_learner
 
 pytest.importorskip("river")
 pytest.importorskip("sklearn")

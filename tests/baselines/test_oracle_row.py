@@ -5,7 +5,7 @@ import pytest
 
 from prequential.baselines import OracleRow
 from prequential.errors import BadInput, BadSetting
-from prequential.learners.registry import make_learner
+from prequential.registry import make_learner
 from prequential.testing import learners as checks
 
 # what of the battery asks for no prediction and no loss

@@ -10,7 +10,7 @@ import pytest
 
 from prequential.baselines import RiverLearner
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.learners.registry import make_learner
+from prequential.registry import make_learner
 from prequential.streams.formats.arrays import ArrayStream
 
 pytest.importorskip("river")

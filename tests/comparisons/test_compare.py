@@ -23,7 +23,7 @@ from prequential.comparisons import table1
 from prequential.comparisons.compare import Plan, compare, read_plan
 from prequential.comparisons.comparison_tables import cells_of, latex, make_row, markdown, screen
 from prequential.errors import BadInput, BadSetting
-from prequential.learners.registry import is_transformer, make_learner
+from prequential.registry import is_transformer, make_learner
 from prequential.runs import pool
 from prequential.runs.job import read_progress, run_job
 from prequential.runs.run import Run

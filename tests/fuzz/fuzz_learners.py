@@ -25,8 +25,8 @@ from judging import NUMBERS, Lies, Outcome, Raises, judge, place, safe, tree
 
 from prequential.errors import PrequentialError
 from prequential.learners.base import OnlineLearner
-from prequential.learners.registry import LEARNERS, make_learner
 from prequential.learners.transformer.learner import Learner
+from prequential.registry import LEARNERS, make_learner
 from prequential.settings import Settings
 from prequential.storage.checkpoint import same_state
 

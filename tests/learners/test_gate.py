@@ -17,8 +17,8 @@ import torch
 from prequential.baselines import LastLabel, Majority
 from prequential.errors import LONGEST, BadInput, PrequentialError, one_line, short
 from prequential.learners.gate import as_examples, as_labels
-from prequential.learners.registry import make_learner
 from prequential.learners.transformer.learner import Learner
+from prequential.registry import make_learner
 from prequential.storage.checkpoint import same_state
 
 SMALL: dict[str, Any] = {"width": 8, "depth": 1, "window": 8, "chunk_size": 4, "num_streams": 2, "num_query_heads": 2}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from prequential.learners.registry import make_learner
 from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.optimizer import all_finite
 from prequential.learners.transformer.trainer import Trainer
+from prequential.registry import make_learner
 from prequential.settings import Settings
 from prequential.storage.checkpoint import same_state
 from prequential.testing.learners import check_broken_values

@@ -16,7 +16,7 @@ from rich.console import Console
 from prequential.comparisons.comparison_tables import Row, comma_separated, latex, make_row, markdown, screen
 from prequential.comparisons.table1 import LEARNED_NOTE, check_order
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.learners.registry import is_transformer, make_learner
+from prequential.registry import is_transformer, make_learner
 from prequential.renames import without_warning
 from prequential.runs.job import Job, read_result
 from prequential.runs.jobs_display import JobsDisplay

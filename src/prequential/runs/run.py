@@ -24,9 +24,9 @@ from prequential.evaluation.evaluate import evaluate
 from prequential.evaluation.records import RecordWriter
 from prequential.evaluation.scores import Scores
 from prequential.learners.base import Charges
-from prequential.learners.registry import make_learner
 from prequential.learners.transformer.distributed import here
 from prequential.plots.curves import draw_run
+from prequential.registry import make_learner
 from prequential.renames import stored_names
 from prequential.runs.allocation import keep_freed_memory
 from prequential.runs.settings import RunSettings, read_stored_settings, write_settings

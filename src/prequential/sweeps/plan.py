@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from prequential.errors import BadSetting, MissingExtra
-from prequential.learners.registry import make_learner
+from prequential.registry import make_learner
 from prequential.renames import OPTIONS, SETTINGS, current_names, one_warning
 from prequential.runs.settings import RunSettings, placed_settings
 from prequential.settings import Settings, for_digits

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,8 @@ from prequential.storage.files import (
     write_atomically,
 )
 from prequential.storage.sealed import sealed_toml
-from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, read_sweep
+from prequential.sweeps.plan import OBJECTIVES, SweepPlan, read_sweep
+from prequential.sweeps.running_trial import RunningTrial
 from prequential.sweeps.storage import is_inside, without_password
 from prequential.sweeps.study import Row, Trials
 from prequential.sweeps.sweep_display import SweepDisplay
@@ -46,20 +45,6 @@ HEARTBEAT_SECONDS = 20.0  # how often a worker writes its heartbeat and looks fo
 OURS = ("sweep.toml", "study.db", "workers", "trials")  # any of them shows that a directory is a sweep's
 DATABASE = ("study.db.lock", "study.db-journal", "study.db-wal", "study.db-shm")
 TRIES = 3  # of a run whose process is killed, perhaps for want of memory
-
-
-@dataclass
-class RunningTrial:
-    """A trial that this worker is running: a job for each seed."""
-
-    number: int
-    point: Point
-    folder: str
-    jobs: dict[int, Job]  # by seed
-    waiting: list[int]  # the seeds that have not been started
-    running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
-    tries: dict[int, int] = field(default_factory=dict)
-    why: str = ""  # it failed
 
 
 def sweep(

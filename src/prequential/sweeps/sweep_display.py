@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.markup import escape
@@ -15,11 +14,9 @@ from prequential.plots.pareto import front_of
 from prequential.runs.job import read_progress
 from prequential.runs.jobs_display import LiveDisplay
 from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, say_value
+from prequential.sweeps.running_trial import RunningTrial
 from prequential.sweeps.study import Row
 from prequential.sweeps.trial_tables import say_number
-
-if TYPE_CHECKING:
-    from prequential.sweeps.sweep import RunningTrial
 
 SHOW_SECONDS = 0.5
 COLORS = {"running": "cyan", "failed": "red", "done": "green"}
@@ -101,7 +98,7 @@ class SweepDisplay(LiveDisplay):
     def _left(self, active: list[RunningTrial]) -> str:
         """The time left at the rate of this session, running trials counted in part."""
         ended = sum(row.state in ("done", "failed") for row in self._rows)
-        done = ended + sum(map(fraction_done, active))
+        done = ended + sum(trial.fraction_done() for trial in active)
         if self._first is None:
             self._first, self._begun = done, time.monotonic()
         went = done - self._first
@@ -128,7 +125,7 @@ class SweepDisplay(LiveDisplay):
             for name in self.plan.objectives:
                 known = [value for value in now.get(name, []) if value is not None]
                 values.append(f"[dim]{say_number(name, math.fsum(known) / len(known))}[/]" if known else "")
-            self._add(table, trial.number, trial.point, values, f"[cyan]{fraction_done(trial):.0%}[/]")
+            self._add(table, trial.number, trial.point, values, f"[cyan]{trial.fraction_done():.0%}[/]")
         others = sum(row.state == "running" for row in self._rows) - len(active)
         hidden = max(len(ended) - room, 0)
         notes = [f"{hidden} worse ones not shown"] * (hidden > 0) + [f"{others} run by other workers"] * (others > 0)
@@ -152,10 +149,3 @@ def say_point(point: Point) -> str:
     'learning_rate = 0.05, num_streams = 4'
     """
     return ", ".join(f"{name} = {say_value(value)}" for name, value in point.items())
-
-
-def fraction_done(trial: RunningTrial) -> float:
-    """How much of a trial is done, from 0 to 1."""
-    progress = [read_progress(job.directory) for job in trial.jobs.values()]
-    fractions: list[float] = [each.get("position", 0) / max(each.get("length", 1), 1) for each in progress]
-    return sum(fractions) / len(fractions)

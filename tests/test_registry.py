@@ -11,8 +11,8 @@ from prequential import baselines
 from prequential.cli.app import main
 from prequential.comparisons.compare import Plan, read_plan
 from prequential.errors import BadSetting, MissingExtra
-from prequential.learners.registry import TRANSFORMERS, built_in, is_transformer, learner_names, make_learner
 from prequential.learners.transformer.learner import Learner
+from prequential.registry import TRANSFORMERS, built_in, is_transformer, learner_names, make_learner
 from prequential.runs.run import Run
 from prequential.settings import Settings
 from prequential.specs import parse_call
