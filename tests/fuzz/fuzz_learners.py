@@ -26,7 +26,7 @@ from judging import NUMBERS, Lies, Outcome, Raises, judge, place, safe, tree
 from prequential.errors import PrequentialError
 from prequential.learners.base import OnlineLearner
 from prequential.learners.transformer.learner import Learner
-from prequential.registry import LEARNERS, make_learner
+from prequential.registry import TRANSFORMERS, built_in, make_learner
 from prequential.settings import Settings
 from prequential.storage.checkpoint import same_state
 
@@ -51,7 +51,7 @@ RAW = (
     "kalman(standardize=false)",
     "acm(standardize=false)",
 )
-SPECS = [*(f"{name}{SMALL.get(name, '')}" for name in LEARNERS), *OTHERS, *RAW]
+SPECS = [*(f"{name}{SMALL.get(name, '')}" for name in (*TRANSFORMERS, *built_in())), *OTHERS, *RAW]
 
 
 class Cases:
