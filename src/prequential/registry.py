@@ -17,7 +17,7 @@ from typing import Any
 from prequential.errors import BadSetting
 from prequential.imports import import_object, is_object_name
 from prequential.learners.base import OnlineLearner
-from prequential.renames import SETTINGS, current_names
+from prequential.renames import OPTIONS, SETTINGS, current_names
 from prequential.settings import Settings
 from prequential.specs import check_kinds, nearest, parse_call
 
@@ -140,6 +140,20 @@ def learner_names() -> list[str]:
     ['transformer', 'two-token', 'no-image', 'no-attention']
     """
     return [*TRANSFORMERS, *built_in(), *(f"{library}:CLASS" for library in libraries()), "MODULE:CLASS"]
+
+
+def current_spec(spec: str) -> str:
+    """A learner's name with the names that its options have now, to compare it with others.
+
+    >>> current_spec("er(hidden=[8], batch=4)"), current_spec("majority(window=3)")
+    ('er(hidden_sizes=[8], batch=4)', 'majority(window=3)')
+    """
+    name, bracket, rest = spec.partition("(")
+    table = SETTINGS if name.strip() in TRANSFORMERS else OPTIONS
+    old = [option for option in parse_call(spec)[1] if option in table]
+    for option in old if ":" not in name else ():
+        rest = re.sub(rf"(?<![\w.]){option}(?=\s*=)", table[option], rest)
+    return f"{name}{bracket}{rest}"
 
 
 def is_transformer(spec: str) -> bool:

@@ -115,11 +115,6 @@ def without_warning() -> Iterator[None]:
         _collected.reset(token)
 
 
-def stored_names(kind: type, config: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a class that a file of an earlier version kept, under the names they have now."""
-    return current_names(config, getattr(kind, "old_names", {}), warn=False)
-
-
 def takes_old_names(table: dict[str, str]) -> Callable[[Kind], Kind]:
     """Decorates a class whose keyword arguments may be given by the old names of a table."""
 

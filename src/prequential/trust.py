@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from prequential.errors import BadCheckpoint, PrequentialError
-from prequential.renames import stored_names, without_warning
+from prequential.renames import without_warning
 from prequential.specs import check_kinds
 
 PLACES = ("home",)  # arguments that name a directory to write to, which are never a file's to choose
@@ -77,7 +77,6 @@ def stored_arguments(kind: type, config: Any, path: str | Path) -> dict[str, Any
     """
     if not isinstance(config, dict):
         raise BadCheckpoint(f"{path} does not say what its {kind.__name__} is made with: config is no set of pairs")
-    config = stored_names(kind, config)
     known = inspect.signature(kind).parameters.values()
     free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known)
     for name in config:

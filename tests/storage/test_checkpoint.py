@@ -20,6 +20,7 @@ from prequential.storage.checkpoint import (
     write_atomically,
     write_checkpoint,
 )
+from prequential.storage.migrations import FORMAT
 
 STATE = {
     "numbers": [1, 2.5, None, True, "text"],
@@ -71,7 +72,7 @@ def test_foreign_files_are_refused(tmp_path):
     from safetensors.numpy import save_file
 
     save_file({"weight": np.zeros(3)}, tmp_path / "weights.safetensors")
-    with pytest.raises(BadCheckpoint, match="has format None, expected 'prequential-checkpoint-2'"):
+    with pytest.raises(BadCheckpoint, match=f"has format None, expected 'prequential-checkpoint-{FORMAT}'"):
         read_checkpoint(tmp_path / "weights.safetensors")
     with pytest.raises(BadCheckpoint, match="does not exist"):
         read_checkpoint(tmp_path / "nothing")
@@ -115,7 +116,7 @@ def test_loading_runs_nothing(tmp_path):
     assert not os.path.exists("hacked")  # noqa: PTH110
 
 
-OLD = Path(__file__).parent / "data" / "format-1"
+OLD = Path(__file__).parents[1] / "data" / "format-1"
 
 
 def made_by_hand(path, header, data=b"", *, length=None):
@@ -168,9 +169,11 @@ class TestOldFormats:
                 read_checkpoint(tmp_path / "c")
 
     def test_a_later_format_is_named(self, tmp_path):
-        made_by_hand(tmp_path / "c", {"__metadata__": {**metadata({}), "format": "prequential-checkpoint-3"}})
+        made_by_hand(
+            tmp_path / "c", {"__metadata__": {**metadata({}), "format": f"prequential-checkpoint-{FORMAT + 1}"}}
+        )
         with pytest.raises(
-            BadCheckpoint, match=r"made by a later version .* 'prequential-checkpoint-3', expected up to"
+            BadCheckpoint, match=rf"made by a later version .* 'prequential-checkpoint-{FORMAT + 1}', expected up to"
         ):
             read_checkpoint(tmp_path / "c")
 

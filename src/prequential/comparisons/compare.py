@@ -10,18 +10,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import tomli_w
 from rich.console import Console
 
 from prequential.comparisons.comparison_tables import Row, comma_separated, latex, make_row, markdown, screen
 from prequential.comparisons.table1 import LEARNED_NOTE, check_order
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.registry import is_transformer, make_learner
-from prequential.renames import without_warning
+from prequential.registry import current_spec, is_transformer, make_learner
 from prequential.runs.job import Job, read_result
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
-from prequential.runs.settings import RunSettings, read_stored_settings, split_settings, write_settings
+from prequential.runs.settings import MAY_CHANGE, RunSettings, read_stored_settings, stored_settings, write_settings
 from prequential.runs.stored_scores import load_scores
 from prequential.settings import Settings
 from prequential.specs import check_kinds, nearest
@@ -37,13 +35,6 @@ from prequential.storage.sealed import check_toml, is_damaged, sealed_toml
 from prequential.storage.toml import read_toml
 from prequential.streams.open import check_spec
 from prequential.trust import Untrusted, names_from
-
-MAY_CHANGE = (
-    "checkpoint_seconds",
-    "device",
-    "threads",
-    "out",
-)  # results do not depend on these, but for their last bits
 
 IN_THE_FILE = {"learners": list[str], "streams": list[str], "seeds": list[int], "table1": bool}  # under [compare]
 
@@ -100,13 +91,14 @@ class Plan:
             return tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
 
         table1 = self.table1 or other.table1
-        return replace(other, learners=union("learners"), streams=union("streams"), seeds=union("seeds"), table1=table1)
+        first = {current_spec(learner): learner for learner in reversed(union("learners"))}  # as each was first written
+        learners = tuple(learner for learner in union("learners") if learner in first.values())
+        return replace(other, learners=learners, streams=union("streams"), seeds=union("seeds"), table1=table1)
 
     def write(self, directory: Path) -> None:
         """Keeps the plan as `compare.toml`."""
         names = {name: list(getattr(self, name)) for name in ("learners", "streams", "seeds")}
-        compared = {"compare": {**names, "table1": self.table1}}
-        text = tomli_w.dumps(compared) + "\n" + write_settings(self.run, self.settings)
+        text = write_settings(self.run, self.settings, compare={**names, "table1": self.table1})
         write_atomically(directory / "compare.toml", sealed_toml(text))
 
 
@@ -131,8 +123,8 @@ def read_plan(directory: Path) -> Plan | None:
             raise BadInput(f"{path} is no comparison: there is no {name} under [compare]")
     check_kinds(str(path), kept, IN_THE_FILE)
     # the program wrote the file; reading a plan imports nothing, running it may, with trust
-    with without_warning(), names_from(directory):
-        run, learner = split_settings(content, path)
+    with names_from(directory):
+        run, learner = stored_settings(content, path)
         return Plan(
             learners=tuple(kept["learners"]),
             streams=tuple(kept["streams"]),
@@ -252,7 +244,10 @@ def _draw(all_jobs: list[Job], directory: Path, console: Console) -> None:
 
 def _order(rows: list[Row], stream: str) -> list[str]:
     found = {row.learner: row.spread("accuracy") for row in rows if row.stream == stream}
-    return [*check_order({name: spread for name, spread in found.items() if spread is not None}), LEARNED_NOTE]
+    return [
+        *check_order({current_spec(name): spread for name, spread in found.items() if spread is not None}),
+        LEARNED_NOTE,
+    ]
 
 
 # Names and settings.

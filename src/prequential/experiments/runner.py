@@ -19,12 +19,10 @@ from prequential.plots.style import save
 from prequential.runs.job import Job, read_result
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
-from prequential.runs.settings import read_stored_settings, write_settings
+from prequential.runs.settings import MAY_CHANGE, read_stored_settings, write_settings
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
 from prequential.storage.sealed import is_damaged, read_json, sealed_toml, write_sealed
 from prequential.streams.open import check_spec, with_whole_path
-
-MAY_CHANGE = ("threads", "device", "checkpoint_seconds", "out")
 
 
 def list_experiments(console: Console) -> None:

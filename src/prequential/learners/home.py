@@ -20,11 +20,13 @@ from prequential.storage.files import (
     storage,
     write_atomically,
 )
+from prequential.storage.migrations import FORMAT, migrate_home
 from prequential.storage.sealed import read_sealed, write_sealed
 from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.log import Durability, check_durability
 
-FORMAT = "prequential-home-2"
+NAME = "prequential-home-"  # followed by the format number
+FORMATS = tuple(f"{NAME}{number}" for number in range(2, FORMAT + 1))  # format 1 had no name
 BEGUN = ".begun.tmp"  # there while a home is being made
 
 
@@ -106,7 +108,7 @@ class Home:
             if not self.identity:
                 self.identity, write = journal.identity or uuid.uuid4().hex, True
             if journal.identity is None:
-                if self.made.get("format") == FORMAT:
+                if self.made.get("format") == FORMATS[-1]:
                     self.note(f"{journal.directory} is missing or empty")
                     journal.missing_log = True
                 journal.claim(self.identity)
@@ -161,7 +163,7 @@ class Home:
 
     def _write(self) -> None:
         content = {key: value for key, value in self.made.items() if key not in ("format", "id")}
-        self.made = {"format": FORMAT, "id": self.identity, **content}
+        self.made = {"format": FORMATS[-1], "id": self.identity, **content}
         write_sealed(self.directory / "learner.json", self.made)
 
     def _read(self) -> bool:
@@ -178,8 +180,10 @@ class Home:
             self.note(f"{error}; it was made again from a save")
             self.made, self.identity = made, str(made["id"])
             return True
-        self.made, self.identity = made, str(made.get("id", ""))
-        return made.get("format") != FORMAT
+        found = made.get("format")
+        made = migrate_home(made, FORMATS.index(found) + 2 if found in FORMATS else 1)
+        self.made, self.identity = {**made, "format": FORMATS[-1]} if found else made, str(made.get("id", ""))
+        return found != FORMATS[-1]
 
 
 def holds_learner(directory: Path) -> bool:
@@ -194,8 +198,8 @@ def _unfinished(directory: Path) -> bool:
 
 def _check_made(made: Any, path: Path) -> None:
     good = isinstance(made, dict) and isinstance(made.get("config"), dict) and isinstance(made.get("labels"), dict)
-    if good and "format" in made and made["format"] != FORMAT:
-        raise BadInput(f"{path} has format {str(made['format'])[:40]!r}, expected {FORMAT!r}")
+    if good and "format" in made and made["format"] not in FORMATS:
+        raise BadInput(f"{path} has format {str(made['format'])[:40]!r}, expected {FORMATS[-1]!r}")
     if good and "format" in made:
         good = isinstance(made.get("id"), str) and bool(made["id"])
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import json
 import os
 import platform
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,7 +28,6 @@ from prequential.learners.base import Charges
 from prequential.learners.transformer.distributed import here
 from prequential.plots.curves import draw_run
 from prequential.registry import make_learner
-from prequential.renames import stored_names
 from prequential.runs.allocation import keep_freed_memory
 from prequential.runs.settings import RunSettings, read_stored_settings, write_settings
 from prequential.settings import Settings
@@ -162,8 +162,8 @@ class Run:
                 f"the stream {self.settings.stream} has changed: its fingerprint is {self._fingerprint}, "
                 f"but the run was made on {state['fingerprint']}"
             )
-        was = stored_names(type(self.learner), state["config"])
-        differing = [name for name in {**config, **was} if was.get(name) != config.get(name)]
+        was = {**_defaults(type(self.learner)), **state["config"]}  # an older version did not know all of them
+        differing = [name for name in {**config, **state["config"]} if was.get(name) != config.get(name)]
         if not differing:
             return None
         return "it was made with " + ", ".join(
@@ -353,6 +353,15 @@ def _environment(run: Run) -> dict[str, Any]:
         "processor": {"threads": torch.get_num_threads(), "cores": os.cpu_count(), "machine": platform.machine()},
         "device": _device(run),
     }
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    """The arguments of a learner that have a default, as a checkpoint holds them."""
+    given = inspect.signature(kind).parameters.values()
+    defaults = {parameter.name: parameter.default for parameter in given if parameter.default is not parameter.empty}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in given):
+        defaults = {**asdict(Settings()), **defaults}
+    return dict(json.loads(json.dumps(defaults)))
 
 
 def restore_settings(directory: Path) -> None:

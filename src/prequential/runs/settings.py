@@ -15,9 +15,11 @@ from prequential.errors import BadSetting, short
 from prequential.renames import REMOVED, SETTINGS, warn_of, without_warning
 from prequential.settings import LARGEST, Settings, say_number
 from prequential.specs import check_kinds, nearest
+from prequential.storage.migrations import FORMAT, migrate_settings
 from prequential.storage.toml import read_toml
 
 MOST_THREADS = 1024
+MAY_CHANGE = ("checkpoint_seconds", "device", "threads", "out")  # a resumed run gives the same results with others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +104,8 @@ HINTS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_settings(run: RunSettings, learner: Settings) -> str:
-    """Both kinds of settings as TOML, settings that are not set left out."""
+def write_settings(run: RunSettings, learner: Settings, **more: dict[str, Any]) -> str:
+    """Both kinds of settings as TOML, settings that are not set left out, after other tables."""
     tables = {"run": asdict(run), "learner": asdict(learner)}
     for table in tables.values():
         for name, value in list(table.items()):
@@ -111,18 +113,29 @@ def write_settings(run: RunSettings, learner: Settings) -> str:
                 del table[name]
             elif isinstance(value, Path):
                 table[name] = str(value)
-    return tomli_w.dumps(tables)
+    return tomli_w.dumps({"format": FORMAT, **more, **tables})
 
 
 def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The run's and the learner's settings given in a user's TOML file, in [run] and [learner] or at the top level."""
-    return split_settings(read_toml(path), path)
+    content = read_toml(path)
+    return stored_settings(content, path) if "format" in content else split_settings(content, path)
 
 
 def read_stored_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The run's and the learner's settings in a file that a run wrote, of this version or an earlier one."""
-    with without_warning():
-        return read_settings(path)
+    return stored_settings(read_toml(path), path)
+
+
+def stored_settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run's and the learner's settings among what the program wrote to a TOML file."""
+    version = content.pop("format", 2)  # the first that is not written there
+    if not isinstance(version, int) or not 2 <= version <= FORMAT:
+        raise BadSetting(f"{path} has format {version!r}, expected up to {FORMAT}: a later version may have made it")
+    with without_warning():  # a user may have edited it
+        if isinstance(learner := content.get("learner"), dict):
+            content = {**content, "learner": migrate_settings(learner, version)}
+        return split_settings(content, path)
 
 
 def split_settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -3,9 +3,9 @@
 Writing is atomic (temporary name, sync, rename); reading executes nothing from the file, allocates nothing that the file does
 not hold, and changes nothing when it refuses.
 
-Format 2: the metadata holds the state as JSON under "state", with the SHA-256 of that text; each array in it is a reference
+From format 2 on, the metadata holds the state as JSON under "state", with the SHA-256 of that text; each array in it is a reference
 with the SHA-256 of its bytes, so that some of the arrays can be read and verified without the others. Format 1, which had one
-checksum over everything, is still read.
+checksum over everything, is still read; what an older file holds is brought up to date by `migrations`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint, PrequentialError, one_line
 from prequential.storage.files import refuse_links, remove_temporaries, write_atomically
+from prequential.storage.migrations import FORMAT, migrate_checkpoint
 
-VERSION = 2  # of what is written
-FORMAT = "prequential-checkpoint-"
+NAME = "prequential-checkpoint-"  # followed by the format number
 DTYPES = {
     name: np.dtype(kind)
     for name, kind in {
@@ -65,7 +65,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps(_take_arrays(state, "", arrays, checksums=True))
     _check_text(path, text)
-    metadata = {"format": f"{FORMAT}{VERSION}", "state": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    metadata = {"format": f"{NAME}{FORMAT}", "state": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     write_atomically(path, save(arrays, metadata))
 
 
@@ -128,8 +128,7 @@ def _read(file: BufferedReader, path: Path, only: set[str] | None) -> dict[str, 
             raise ValueError(f"array {name} does not match its checksum")
         return array.reshape(shape)
 
-    whole: dict[str, Any] = _put_arrays(state, find, 0)
-    return whole
+    return migrate_checkpoint(_put_arrays(state, find, 0), version)
 
 
 def _read_header(file: BufferedReader, path: Path) -> tuple[dict[str, Any], int]:
@@ -163,12 +162,12 @@ def _check_text(path: Path, text: str | bytes) -> None:
 
 def _version(path: Path, metadata: dict[str, Any]) -> int:
     found = str(metadata.get("format"))
-    number = found.removeprefix(FORMAT)
-    if not found.startswith(FORMAT) or not number.isdecimal() or not 1 <= len(number) <= 4:
-        raise BadCheckpoint(f"{path} has format {metadata.get('format')!r}, expected '{FORMAT}{VERSION}'")
-    if int(number) > VERSION:
+    number = found.removeprefix(NAME)
+    if not found.startswith(NAME) or not number.isdecimal() or not 1 <= len(number) <= 4:
+        raise BadCheckpoint(f"{path} has format {metadata.get('format')!r}, expected '{NAME}{FORMAT}'")
+    if int(number) > FORMAT:
         raise BadCheckpoint(
-            f"{path} was made by a later version of prequential: it has format {found!r}, expected up to '{FORMAT}{VERSION}'"
+            f"{path} was made by a later version of prequential: it has format {found!r}, expected up to '{NAME}{FORMAT}'"
         )
     return int(number)
 

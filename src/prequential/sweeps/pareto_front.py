@@ -20,6 +20,7 @@ from prequential.specs import nearest
 from prequential.storage.sealed import read_json
 from prequential.sweeps.plan import OBJECTIVES, canonical
 from prequential.sweeps.storage import open_storage, report_damage
+from prequential.sweeps.stored_names import name_now
 from prequential.sweeps.study import IDENTITY, Row, rows_of
 from prequential.sweeps.sweep_display import say_point
 from prequential.sweeps.trial_tables import FORMAT, say_number
@@ -123,7 +124,9 @@ def _read(source: str) -> tuple[list[Found], list[str]]:
     kept = read_json(path / "trials.json")
     if kept.get("format") != FORMAT:
         raise BadInput(f"{path / 'trials.json'} has format {kept.get('format')!r}, expected {FORMAT!r}")
-    rows = [Row(**row) for row in kept["rows"]]
+    rows = [
+        Row(**{**row, "point": {name_now(name): value for name, value in row["point"].items()}}) for row in kept["rows"]
+    ]
     return _of_rows(kept["name"], rows), kept["objectives"]
 
 

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from prequential.errors import BadSetting, MissingExtra
-from prequential.registry import make_learner
+from prequential.registry import TRANSFORMERS, make_learner
 from prequential.renames import OPTIONS, SETTINGS, current_names, one_warning
-from prequential.runs.settings import RunSettings, placed_settings
+from prequential.runs.settings import MAY_CHANGE, RunSettings, placed_settings
 from prequential.settings import Settings, for_digits
 from prequential.specs import fits, nearest, parse_call, say_kind
+from prequential.storage.migrations import FORMAT
 from prequential.storage.toml import read_toml
 from prequential.streams.open import check_spec, with_whole_path
+from prequential.sweeps.stored_names import stored_name
 
 METHODS = ("grid", "random", "tpe", "nsga2")
 # What can be an objective, and whether more of it is better.
@@ -36,9 +38,7 @@ OBJECTIVES = {
 }
 SYNONYMS = {"loss": "log_loss", "nats": "log_loss", "time": "seconds", "calibration": "calibration_error"}
 IN_THE_FILE = ("name", "method", "trials", "objectives", "seeds", "seed", "storage", "out")
-TRANSFORMERS = ("transformer", "two-token", "no-image", "no-attention")  # the learners that [learner] is about
 NOT_VARIED = {"seed": "give the seeds as [sweep] seeds", "out": "each run has a directory of its own"}
-MAY_CHANGE = ("checkpoint_seconds", "device", "threads", "out")  # the results of a run do not depend on these
 RUN, LEARNER = typing.get_type_hints(RunSettings), typing.get_type_hints(Settings)
 HINTS = {**LEARNER, **RUN}
 
@@ -136,10 +136,11 @@ class SweepPlan:
             found.setdefault(json.dumps(point, sort_keys=True), point)
         return list(found.values())
 
-    def settings_of(self, point: Point, seed: int) -> tuple[RunSettings, Settings]:
-        """The settings of one run."""
+    def settings_of(self, point: Point, seed: int, version: int = FORMAT) -> tuple[RunSettings, Settings]:
+        """The settings of one run; options of its learner have the names of a format."""
         run = {"threads": 1, **self.run, **{name: value for name, value in point.items() if name in RUN}}
-        options = {n.rpartition(".")[2]: v for n, v in point.items() if n not in RUN and n not in LEARNER}
+        inside = {stored_name(n, version): v for n, v in point.items() if n not in RUN and n not in LEARNER}
+        options = {name.rpartition(".")[2]: value for name, value in inside.items()}
         if options:
             run["learner"] = with_options(run.get("learner", "transformer"), options)
         base = for_digits() if run.get("stream", "digits") == "digits" else Settings()
@@ -148,13 +149,21 @@ class SweepPlan:
             run["images"] = Path(run["images"])
         return RunSettings(**run), base.changed(**{**given, "seed": seed})
 
-    def folder(self, point: Point) -> str:
-        """The name of the folder for a point: the same for the same settings, and for no others."""
-        run, learner = self.settings_of(point, 0)
+    def folder(self, point: Point, version: int = FORMAT) -> str:
+        """The name of the folder for a point in a study of a format: the same for the same settings, and for no others.
+
+        Settings that have their defaults are left out, so that it stays the same when there are new ones.
+        """
+        run, learner = self.settings_of(point, 0, version)
         whole = {**asdict(run), **asdict(learner)}
+        defaults = {**asdict(RunSettings()), **asdict(Settings())}
         kept = {name: value for name, value in whole.items() if name not in MAY_CHANGE or name in self.vary}
+        if version >= 3:
+            kept = {name: value for name, value in kept.items() if value != defaults[name]}
+        else:  # it had all of them, under their old names
+            kept = {stored_name(name, version): value for name, value in kept.items()} | {"graphs": False}
         text = json.dumps(kept, sort_keys=True, default=str)
-        short = ",".join(f"{name}={say_value(value)}" for name, value in point.items())
+        short = ",".join(f"{stored_name(name, version)}={say_value(value)}" for name, value in point.items())
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         return f"{re.sub(r'[^A-Za-z0-9.=,+-]+', '-', short)[:60].strip('-.,')}-{digest}"
 

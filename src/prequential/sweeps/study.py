@@ -22,9 +22,11 @@ from uuid import uuid4
 
 from prequential.errors import BadInput, BadSetting
 from prequential.storage.files import LockHeld, locked, make_directory, open_own
+from prequential.storage.migrations import FORMAT
 from prequential.sweeps.plan import OBJECTIVES, Choice, Point, Range, SweepPlan
 from prequential.sweeps.sampler import attempt_after, is_duplicate, make_sampler, originals
 from prequential.sweeps.storage import REMEDY, open_storage, report_damage, with_retries
+from prequential.sweeps.stored_names import name_now, stored_identity, stored_name
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 120.0  # a worker on another machine without a heartbeat for so long is dead
 SEAL = "sha256"  # the user attribute with the checksum of a trial's results
+VERSION = "format"  # the user attribute with the format number of a study
 IDENTITY = "prequential"  # the user attribute with the settings that a study was made with
 
 
@@ -79,6 +82,7 @@ class Trials:
         with report_damage(self._url):
             with self._guard():
                 self.study = with_retries(lambda: _open_study(plan, self._storage, self.total))
+                self.version = _version(self.study)
                 self._alive = self._hold(directory / "workers" / self.me)
                 if plan.method == "grid":
                     self._add_points()
@@ -146,7 +150,8 @@ class Trials:
         for name in self.plan.order():
             if self.plan.matters(name, point):
                 try:
-                    value = trial._suggest(name, _distribution(self.plan.vary[name]))
+                    stored = stored_name(name, self.version)
+                    value = trial._suggest(stored, _distribution(self.plan.vary[name]))
                 except ValueError as error:  # it was drawn from something else
                     raise BadInput(f"the stored trial has another {name} than [vary] allows: {error}") from None
                 point[name] = _checked(name, self.plan.vary[name], value)
@@ -284,9 +289,10 @@ class Trials:
 
         there = {_key(trial) for trial in self._all()}
         for point in self.points:
+            domains = {stored_name(name, self.version): self.plan.vary[name] for name in point}
+            point = {stored_name(name, self.version): value for name, value in point.items()}
             text = json.dumps(point, sort_keys=True)
             if text not in there:
-                domains = {name: self.plan.vary[name] for name in point}
                 trial = optuna.create_trial(
                     state=optuna.trial.TrialState.WAITING,
                     params={name: _encoded(value) for name, value in point.items()},
@@ -345,7 +351,7 @@ def rows_of(study: Study, plan: SweepPlan | None = None) -> list[Row]:
         while last.number in later:
             last = later[last.number]
         state = states.get(last.state, "failed")
-        params = {**first.params, **last.params}
+        params = {name_now(name): value for name, value in {**first.params, **last.params}.items()}
         if plan is not None:
             params = {n: _decoded(plan.vary[n], params[n]) for n in plan.order() if n in params}
         attrs = last.user_attrs
@@ -406,10 +412,12 @@ def _open_study(plan: SweepPlan, storage: BaseStorage, total: int) -> Study:
         sampler=make_sampler(plan, total),
         load_if_exists=True,
     )
-    kept, now = study.user_attrs.get(IDENTITY), plan.identity()
+    kept = study.user_attrs.get(IDENTITY)
     if kept is None:
-        study.set_user_attr(IDENTITY, now)
+        study.set_user_attr(VERSION, FORMAT)
+        study.set_user_attr(IDENTITY, plan.identity())
         return study
+    now = stored_identity(plan.identity(), _version(study))
     for name in [*now, *kept]:
         if json.loads(json.dumps(now.get(name))) != kept.get(name):
             raise BadSetting(
@@ -417,6 +425,14 @@ def _open_study(plan: SweepPlan, storage: BaseStorage, total: int) -> Study:
                 "give the sweep another name"
             )
     return study
+
+
+def _version(study: Study) -> int:
+    """The format of a study; the earlier ones did not say it."""
+    version = study.user_attrs.get(VERSION, 2)
+    if not isinstance(version, int) or not 2 <= version <= FORMAT:
+        raise BadInput(f"the study {study.study_name!r} has format {version!r}, expected up to {FORMAT}")
+    return version
 
 
 def _say(value: Any) -> str:

@@ -249,7 +249,7 @@ class Worker:
             number, point = claimed
             try:
                 made = {seed: self.plan.settings_of(point, seed) for seed in self.plan.seeds}
-                folder = self.plan.folder(point)
+                folder = self.plan.folder(point, self.trials.version)
             except BadSetting as error:
                 self.trials.fail(number, str(error))
                 continue
