@@ -13,8 +13,8 @@ from prequential.cli.app import main
 from prequential.cli.old_flags import current_flags
 from prequential.comparisons.compare import Plan
 from prequential.errors import BadSetting
-from prequential.registry import make_learner
 from prequential.learners.transformer.learner import Learner
+from prequential.registry import make_learner
 from prequential.renames import OPTIONS, SETTINGS, RenamedSetting, current_names, one_warning, without_warning
 from prequential.runs.run import Run
 from prequential.runs.settings import read_settings, read_stored_settings
