@@ -71,3 +71,22 @@ def test_numbers_of_several_kinds_are_kept_as_they_are(size):
     images = FIFOBuffer(size)
     images.push(np.zeros((3, 2, 2), dtype=np.uint8), np.zeros(3, dtype=np.int64))
     assert images.state_dict()["x"].dtype == np.uint8  # a quarter of the memory
+
+
+@pytest.mark.parametrize("sizes", [[3], [20, 20], [5, 70, 5]])
+@pytest.mark.parametrize("resize", [None, 10, 100])
+def test_undo_brings_everything_back(sizes, resize):
+    buffer = FIFOBuffer(40)
+    buffer.push(np.arange(35)[:, None], np.arange(35))
+    before = buffer.contents()
+    buffer.begin_undo()
+    for size in sizes:
+        buffer.push(np.full((size, 1), 0.5), np.zeros(size, dtype=np.int64))
+    if resize:
+        buffer.resize(resize)
+        buffer.push(np.full((7, 1), 0.5), np.zeros(7, dtype=np.int64))
+    buffer.undo()
+    for now, then in zip(buffer.contents(), before, strict=True):
+        assert now.dtype == then.dtype
+        assert np.array_equal(now, then)
+    assert buffer.size == 40

@@ -120,3 +120,15 @@ def test_uses_no_more_threads_than_pytorch_and_finds_the_same(monkeypatch):
     assert set(asked[: len(asked) // 2]) == {1}
     assert set(asked[len(asked) // 2 :]) == {2}
     assert same_state(*found)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 16, 40, 47])
+def test_truncated_it_is_what_it_was(kept):
+    x = np.random.default_rng(0).normal(size=(90, 6)).astype(np.float32)
+    index, expected = NeighborIndex(6, block=8, shards=3), NeighborIndex(6, block=8, shards=3)
+    expected.add(x[:kept])
+    index.add(x[:kept])
+    waiting = index.waiting
+    index.add(x[kept:])
+    index.truncate(kept, waiting)
+    assert same_state(index.state_dict(), expected.state_dict())

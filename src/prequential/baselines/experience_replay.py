@@ -223,6 +223,25 @@ class ExperienceReplay(NetworkLearner):
     def _skipped(self) -> int:
         return self.skipped
 
+    def _snapshot(self) -> tuple[dict[str, Any], FIFOBuffer]:
+        # the buffer is most of the state: instead of a copy it records what is overwritten
+        buffer, self.buffer = self.buffer, FIFOBuffer(self.buffer.size)
+        try:
+            state = self._state_dict()
+        finally:
+            self.buffer = buffer
+        buffer.begin_undo()
+        return state, buffer
+
+    def _restore(self, snapshot: tuple[dict[str, Any], FIFOBuffer]) -> None:
+        state, buffer = snapshot
+        self._load_state_dict(state)
+        buffer.undo()
+        self.buffer = buffer
+
+    def _release_snapshot(self) -> None:
+        self.buffer.end_undo()
+
     def _model_state(self) -> dict[str, Any]:
         return {
             "copies": [dict(network.named_parameters()) for network in self.copies],

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from prequential.errors import BadSetting
+
+
+@dataclass(frozen=True)
+class _Undo:
+    """The buffer at some moment: its arrays, and what was overwritten in them since."""
+
+    size: int
+    x: np.ndarray
+    class_ids: np.ndarray
+    start: int
+    count: int
+    overwritten: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 class FIFOBuffer:
@@ -36,6 +49,7 @@ class FIFOBuffer:
         self._class_ids = np.zeros(0, dtype=np.int64)
         self._start = 0  # where the oldest is
         self._count = 0
+        self._undo: _Undo | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -45,10 +59,12 @@ class FIFOBuffer:
         dtype = np.result_type(self._x, x) if self._count else x.dtype
         x, class_ids = x[-self.size :], class_ids[-self.size :]
         if dtype != self._x.dtype:
-            self._x = self._x.astype(dtype)
+            self._x, self._class_ids = self._x.astype(dtype), self._class_ids.copy()  # both new, as `_undo` expects
         if self._count + len(x) > len(self._class_ids) and len(self._class_ids) < self.size:
             self._hold(min(self.size, max(64, 2 * (self._count + len(x)))), like=x)
         at = (self._start + self._count + np.arange(len(x))) % len(self._class_ids)
+        if self._undo is not None and self._x is self._undo.x:
+            self._undo.overwritten.append((at, self._x[at], self._class_ids[at]))
         self._x[at], self._class_ids[at] = x, class_ids
         lost = max(0, self._count + len(x) - len(self._class_ids))
         self._start = (self._start + lost) % len(self._class_ids)
@@ -64,10 +80,29 @@ class FIFOBuffer:
         at = (self._start + np.arange(self._count)) % max(len(self._class_ids), 1)
         return self._x[at], self._class_ids[at]
 
+    def begin_undo(self) -> None:
+        """From now on, records what is overwritten, so that `undo` can bring it back without a copy of everything."""
+        self._undo = _Undo(self.size, self._x, self._class_ids, self._start, self._count, [])
+
+    def undo(self) -> None:
+        """Makes the buffer what it was at `begin_undo`."""
+        assert self._undo is not None
+        then = self._undo
+        self.size, self._x, self._class_ids = then.size, then.x, then.class_ids
+        self._start, self._count = then.start, then.count
+        for at, x, class_ids in reversed(then.overwritten):
+            self._x[at], self._class_ids[at] = x, class_ids
+        self._undo = None
+
+    def end_undo(self) -> None:
+        """Records no longer."""
+        self._undo = None
+
     def resize(self, size: int) -> None:
         """Holds another number of examples from now on; a smaller buffer keeps the newest."""
-        x, class_ids = self.contents()
+        (x, class_ids), undo = self.contents(), self._undo
         self.__init__(size)  # type: ignore[misc]
+        self._undo = undo
         if len(class_ids):
             self.push(x, class_ids)
 

@@ -69,16 +69,22 @@ class NeighborIndex:
     ) -> None:
         self.width, self.links, self.block, self.seed = width, links, block, seed
         allow(1000 * shards + 100 * links + 8 * width, f"{shards} shards of {width} features with {links} links")
-        faiss = load_faiss()
-        self._shards = []
+        self._kind = (shards, half, ef_construction, ef_search)
+        self._shards = self._new_shards()
+        self.waiting = np.zeros((0, width), dtype=np.float32)
+
+    def _new_shards(self) -> list[Any]:
+        faiss, made = load_faiss(), []
+        shards, half, ef_construction, ef_search = self._kind
         for _ in range(shards):
             if half:
-                index = faiss.IndexHNSWSQ(width, faiss.ScalarQuantizer.QT_fp16, links, faiss.METRIC_INNER_PRODUCT)
+                fp16 = faiss.ScalarQuantizer.QT_fp16
+                index = faiss.IndexHNSWSQ(self.width, fp16, self.links, faiss.METRIC_INNER_PRODUCT)
             else:
-                index = faiss.IndexHNSWFlat(width, links, faiss.METRIC_INNER_PRODUCT)
+                index = faiss.IndexHNSWFlat(self.width, self.links, faiss.METRIC_INNER_PRODUCT)
             index.hnsw.efConstruction, index.hnsw.efSearch = ef_construction, ef_search
-            self._shards.append(index)
-        self.waiting = np.zeros((0, width), dtype=np.float32)
+            made.append(index)
+        return made
 
     def __len__(self) -> int:
         return sum(int(index.ntotal) for index in self._shards) + len(self.waiting)
@@ -105,6 +111,21 @@ class NeighborIndex:
         while len(waiting) >= self.block:
             self._insert(waiting[: self.block])
             waiting = waiting[self.block :]
+        self.waiting = waiting
+
+    def truncate(self, count: int, waiting: np.ndarray) -> None:
+        """Goes back to the first `count` items, the last of which are the `waiting` ones; not for float16.
+
+        faiss cannot remove items, so the graphs are built again, which takes as long as it did the first time.
+        """
+        inserted, shards = count - len(waiting), len(self._shards)
+        if inserted < sum(int(index.ntotal) for index in self._shards):
+            items = np.empty((inserted, self.width), dtype=np.float32)
+            for shard, index in enumerate(self._shards):
+                items[shard::shards] = index.reconstruct_n(0, len(range(shard, inserted, shards)))
+            self._shards = self._new_shards()
+            for start in range(0, inserted, self.block):
+                self._insert(items[start : start + self.block])
         self.waiting = waiting
 
     def state_dict(self) -> dict[str, Any]:

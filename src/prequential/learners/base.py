@@ -423,11 +423,13 @@ class OnlineLearner(ABC):
             except BaseException as error:
                 self._revert(before, error)
                 raise
+            finally:
+                self._release_snapshot()
 
     def _before(self, count: int) -> dict[str, Any]:
         """What it takes to undo a call that learns so many examples."""
-        state = self._state_dict() if self.position == 0 or self._needs_snapshot(count) else None
-        return {"known": len(self.labels), "shape": self.shape, "state": state}
+        snapshot = self._snapshot() if self.position == 0 or self._needs_snapshot(count) else None
+        return {"known": len(self.labels), "shape": self.shape, "snapshot": snapshot}
 
     def _needs_snapshot(self, count: int) -> bool:
         """Whether the state is copied before a call that learns so many examples, to undo it if it fails.
@@ -436,14 +438,24 @@ class OnlineLearner(ABC):
         """
         return self.small_state or count > self.stride
 
+    def _snapshot(self) -> Any:
+        """What `_restore` needs to undo a call. Learners with large states that grow by appending need less than all."""
+        return self._state_dict()
+
+    def _restore(self, snapshot: Any) -> None:
+        self._load_state_dict(snapshot)
+
+    def _release_snapshot(self) -> None:
+        """The call is over: what was recorded to undo it is no longer needed."""
+
     def _revert(self, before: dict[str, Any], error: BaseException) -> None:
         """Makes everything as it was, or where that cannot be done, says so from now on."""
         self.labels.forget(before["known"])
         self.shape = before["shape"]
         try:
-            if before["state"] is not None:
+            if before["snapshot"] is not None:
                 if self._changing or self.position == 0:
-                    self._load_state_dict(before["state"])
+                    self._restore(before["snapshot"])
             elif self._changing:
                 self._recover(error)
         except BaseException as second:
