@@ -67,7 +67,7 @@ def test_parameters_are_frozen_inside_a_batch():
 
 def test_polrs_keeps_the_best_rate():
     x, y = data(4000)
-    timid = {"batch": 10, "buffer": 200, "rate": 1e-4, "period": 20}
+    timid = {"batch": 10, "buffer": 200, "learning_rate": 1e-4, "period": 20}
     searching, fixed = ExperienceReplay(3, polrs=True, **timid), ExperienceReplay(3, **timid)
     found, stuck = searching.observe(x, y), fixed.observe(x, y)
     assert searching.learning_rate > 1e-3
