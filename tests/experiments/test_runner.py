@@ -44,7 +44,7 @@ def request(**changes):
 
 
 def test_runs_draws_and_concludes(tmp_path):
-    results = runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=2)
+    results = runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=0)
     assert [o.tags for o in results.outcomes] == [{"streams": e, "seed": s} for e in (1, 2) for s in (0, 1)]
     for name in ("lines.png", "lines.svg", "curves.png", "result.md", "results.json"):
         assert (tmp_path / "out" / name).stat().st_size > 200

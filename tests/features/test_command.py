@@ -1,11 +1,6 @@
 """`prequential features`, and a run on what it leaves."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -143,34 +138,6 @@ def test_arrays_come_as_they_are_with_their_tasks(weights, tmp_path, capsys):
     main(["features", "digits(images=true, tasks=3, task_length=20)", str(out), "--network", str(weights)])
     assert "60 examples of 12 features" in capsys.readouterr().out
     assert np.load(out / "task_starts.npy").tolist() == [0, 20, 40]
-
-
-def test_killed_in_the_middle(weights, photos, tmp_path):
-    """With kill -9, at whatever moment: the files come out as without it."""
-    code = """
-import importlib, sys, time
-from prequential.cli.app import main
-module = importlib.import_module('prequential.features.extract')
-module.SECONDS_BETWEEN_COMMITS = 0.0
-original = module.Network.__call__
-module.Network.__call__ = lambda self, images: time.sleep(0.15) or original(self, images)
-main(sys.argv[1:])
-"""
-    flags = [f"images:{photos}", "--network", str(weights), "--batch", "2"]
-    main(["features", flags[0], str(tmp_path / "whole"), *flags[1:]])
-    command = [sys.executable, "-c", code, "features", flags[0], str(tmp_path / "killed"), *flags[1:]]
-    manifest = tmp_path / "killed" / "manifest.json"
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        while not (manifest.exists() and json.loads(manifest.read_text())["position"] >= 12):
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert not json.loads(manifest.read_text())["complete"]
-    main(["features", flags[0], str(tmp_path / "killed"), *flags[1:]])
-    a, b = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("whole", "killed"))
-    assert a == b
-    check_features(tmp_path / "killed")
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ extract(Damaged(160), slow_network(), sys.argv[1], batch=8, rows_per_shard=50)
         process.wait()
     with pytest.raises(BadInput, match="is not finished"):
         FeatureStream(tmp_path / "killed")
-    subprocess.run(command, check=True, capture_output=True)
+    extract(Damaged(160), slow_network(), tmp_path / "killed", batch=8, rows_per_shard=50)
     a, b = ({f.name: f.read_bytes() for f in (tmp_path / name).iterdir()} for name in ("whole", "killed"))
     assert a == b
     assert len(FeatureStream(tmp_path / "killed")) == 137

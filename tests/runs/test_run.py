@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -206,30 +205,26 @@ class TestResume:
         assert "threads is 1 now and was 64 before" in resumed.warnings[0]
 
 
-def test_killed_at_random_moments_it_ends_like_one_that_was_not(tmp_path):
-    """A real process, killed with SIGKILL again and again, then resumed until it is done."""
-    size = ["--tasks", "30", "--task-length", "100", "--checkpoint-seconds", "0"]
-    subprocess.run(command("run", *FLAGS, *size, "--out", tmp_path / "whole"), check=True, capture_output=True)
+def test_killed_with_sigkill_the_resume_command_ends_like_a_run_that_was_not(tmp_path):
+    """Real processes of the command line; tests/test_kills.py kills forked ones many more times."""
+    size = ["--tasks", "8", "--task-length", "100", "--checkpoint-seconds", "0"]
+    main(["run", *FLAGS, *size, "--out", str(tmp_path / "whole")])
     moments = random.Random(time.time_ns())
-    arguments = command("run", *FLAGS, *size, "--out", tmp_path / "killed")
-    reached = 0
-    for target in (0, *sorted(moments.sample(range(20, 2800), 4))):
-        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-        while reached < target and process.poll() is None:  # at 0 it is killed while it starts
-            reached = max((int(path.stem) for path in (tmp_path / "killed").rglob("[0-9]*.safetensors")), default=0)
-        time.sleep(moments.uniform(0, 0.03))  # anywhere in the work on one chunk, the writing of files included
-        os.killpg(process.pid, signal.SIGKILL)
-        _, errors = process.communicate()
-        assert process.returncode == -signal.SIGKILL, errors.decode()
-        if (tmp_path / "killed" / "settings.toml").exists():
-            arguments = command("resume", tmp_path / "killed")
-    subprocess.run(arguments, check=True, capture_output=True)
+    target, reached = moments.randrange(20, 600), 0
+    process = subprocess.Popen(command("run", *FLAGS, *size, "--out", tmp_path / "killed"), stdout=subprocess.DEVNULL)
+    while reached < target and process.poll() is None:
+        time.sleep(0.002)
+        reached = max((int(path.stem) for path in (tmp_path / "killed").rglob("[0-9]*.safetensors")), default=0)
+    time.sleep(moments.uniform(0, 0.03))  # anywhere in the work on one chunk, the writing of files included
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert 0 < reached < 800
+    subprocess.run(command("resume", tmp_path / "killed"), check=True, capture_output=True)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
     states = [CheckpointFolder(tmp_path / name / "checkpoints").newest()[0] for name in ("whole", "killed")]
     for state in states:
         del state["seconds"]  # time is no result
     assert same_state(*states)
-    assert 0 < reached < 3000
 
 
 def test_a_signal_ends_a_run_with_everything_saved(tmp_path):

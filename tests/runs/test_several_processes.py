@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from prequential.cli.app import main
 from prequential.errors import BadSetting
 from prequential.learners.transformer.distributed import Ranks
 
@@ -33,7 +34,7 @@ FLAGS = [
 
 
 def command(processes: int, *arguments: object) -> list[str]:
-    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     return [sys.executable, *start, "-m", "prequential", *map(str, arguments)]
 
 
@@ -54,7 +55,7 @@ def losses(directory: Path) -> np.ndarray:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     directory = tmp_path_factory.mktemp("whole") / "run"
-    go(1, "run", *FLAGS, "--out", directory)
+    main(["run", *FLAGS, "--out", str(directory)])
     return losses(directory)
 
 
@@ -78,7 +79,7 @@ def test_a_process_that_dies_ends_the_run_and_another_number_goes_on(tmp_path, w
     said = process.communicate(timeout=120)[1]
     assert process.returncode != 0
     assert "another process of this run is gone" in said or "SIGKILL" in said or "Signal 9" in said
-    go(1, "resume", directory)
+    main(["resume", str(directory)])
     assert np.abs(losses(directory) - whole).max() < 1e-3
 
 
