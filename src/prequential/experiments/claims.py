@@ -37,9 +37,9 @@ def write_claims(folders: list[Path], out: Path) -> int:
     lines = [
         "# What the paper claims, and what was found",
         "",
-        "Made by `prequential experiment claims` from the stored results of the experiments, each of which says how it was run. A claim",
-        "counts as held where the numbers are in the order it says, at the size and with the seeds of the run; small runs say little about",
-        "37 million photos. `photos` is a stand-in for CLOC, not CLOC.",
+        "Made by `prequential experiment claims` from the stored results of the experiments, each of which says how it was",
+        "run. A claim counts as held if the numbers are in the order it says, at the size and with the seeds of the run; small",
+        "runs say little about 37 million photos. `photos` is a stand-in for CLOC, not CLOC.",
         "",
     ]
     for saved in many:
