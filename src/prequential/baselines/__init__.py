@@ -1,4 +1,4 @@
-"""The rivals: simple, published and everyday learners behind the same interface as the transformer."""
+"""Baselines: simple, published and widely used learners with the same interface as the transformer."""
 
 from prequential.baselines.acm import ACM
 from prequential.baselines.experience_replay import ExperienceReplay

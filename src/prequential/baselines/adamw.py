@@ -1,4 +1,4 @@
-"""AdamW on named parameters, with a state that can be saved as arrays."""
+"""AdamW on named parameters, with a state of plain arrays."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class AdamW:
     parameters
         Names and parameters.
     rate, weight_decay
-        Of the optimiser.
+        Of the optimizer.
 
     Examples
     --------
     >>> weight = nn.Parameter(torch.ones(1))
-    >>> optimiser = AdamW([("weight", weight)], rate=0.1, weight_decay=0.0)
+    >>> optimizer = AdamW([("weight", weight)], rate=0.1, weight_decay=0.0)
     >>> for _ in range(100):
-    ...     optimiser.step((weight**2).sum())
+    ...     optimizer.step((weight**2).sum())
     >>> bool(weight.abs() < 0.1)
     True
     """

@@ -1,4 +1,4 @@
-"""From Gaussian outputs to probabilities, with a sharpness that is learned."""
+"""From Gaussian outputs to probabilities, with an inverse temperature alpha that is learned."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from prequential.errors import BadSetting
 class Calibration:
     """Probabilities E softmax(alpha (mean + deviation * noise)), by Monte Carlo, and alpha learned from the labels.
 
-    The noise of an example depends on the seed and on the example's position only, so asking twice gives the same
-    answer and a resumed run the same numbers; it comes in pairs of opposite sign, which halves its error.
+    The noise of an example depends on the seed and on the example's position only, so predicting twice gives the same
+    result and a resumed run the same numbers; it comes in antithetic pairs, which reduces the variance.
 
     log(alpha) is moved once a block by the sum of the gradients of the log-loss over the (slowly forgotten) sum of their
     squares: the natural gradient of one parameter, which needs no step size.
@@ -34,7 +34,7 @@ class Calibration:
     seed
         Seed of the noise.
     memory
-        Over how many examples the gradient's size is averaged.
+        Over how many examples the gradient's square is averaged.
 
     Examples
     --------
@@ -74,11 +74,11 @@ class Calibration:
         log_p, parts = self._log_p(outputs)
         self.position += len(mean)
         if self.learn:
-            # d -log p(y) / d log(alpha) = - sum_s w_s (z_sy - sum_k p_sk z_sk), w_s the share of sample s in p(y)
+            # d -log p(y) / d log(alpha) = - sum_s w_s (z_sy - sum_k p_sk z_sk), w_s the weight of sample s in p(y)
             at = labels[:, None, None].expand(-1, self.samples, 1)
-            share = torch.softmax(torch.log(parts.gather(2, at)[:, :, 0] + 1e-30), dim=1)  # (n, samples)
+            weight = torch.softmax(torch.log(parts.gather(2, at)[:, :, 0] + 1e-30), dim=1)  # (n, samples)
             surplus = outputs.gather(2, at)[:, :, 0] - (parts * outputs).sum(2)
-            gradient = -(share * surplus).sum(1).double()
+            gradient = -(weight * surplus).sum(1).double()
             self.gradient += float(gradient.sum())
             self.block_squares += float((gradient**2).sum())
             if self.position % self.block == 0:

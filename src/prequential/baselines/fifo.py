@@ -25,13 +25,13 @@ class _Undo:
 class FIFOBuffer:
     """Keeps the last `size` examples, and draws from them uniformly.
 
-    They are kept in the numbers they came in. Where these differ (whole ones first, later others), all are kept in a kind
-    that holds each of them without loss.
+    They keep the dtype they came in. Where dtypes differ (integers first, floats later), the buffer changes to one that
+    holds all values without loss.
 
     Parameters
     ----------
     size
-        How many examples it holds; memory is taken as it fills.
+        Capacity in examples; memory is allocated as it fills.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class FIFOBuffer:
         self.size = size
         self._x = np.zeros((0,))
         self._class_ids = np.zeros(0, dtype=np.int64)
-        self._start = 0  # where the oldest is
+        self._start = 0  # index of the oldest
         self._count = 0
         self._undo: _Undo | None = None
 
@@ -55,13 +55,13 @@ class FIFOBuffer:
         return self._count
 
     def push(self, x: np.ndarray, class_ids: np.ndarray) -> None:
-        """Adds examples; the oldest make room."""
+        """Adds examples; the oldest are dropped."""
         dtype = np.result_type(self._x, x) if self._count else x.dtype
         x, class_ids = x[-self.size :], class_ids[-self.size :]
         if dtype != self._x.dtype:
             self._x, self._class_ids = self._x.astype(dtype), self._class_ids.copy()  # both new, as `_undo` expects
         if self._count + len(x) > len(self._class_ids) and len(self._class_ids) < self.size:
-            self._hold(min(self.size, max(64, 2 * (self._count + len(x)))), like=x)
+            self._allocate(min(self.size, max(64, 2 * (self._count + len(x)))), like=x)
         at = (self._start + self._count + np.arange(len(x))) % len(self._class_ids)
         if self._undo is not None and self._x is self._undo.x:
             self._undo.overwritten.append((at, self._x[at], self._class_ids[at]))
@@ -99,7 +99,7 @@ class FIFOBuffer:
         self._undo = None
 
     def resize(self, size: int) -> None:
-        """Holds another number of examples from now on; a smaller buffer keeps the newest."""
+        """Changes the capacity; a smaller buffer keeps the newest examples."""
         (x, class_ids), undo = self.contents(), self._undo
         self.__init__(size)  # type: ignore[misc]
         self._undo = undo
@@ -115,8 +115,8 @@ class FIFOBuffer:
         if len(state["slots"]):
             self.push(state["x"], state["slots"])
 
-    def _hold(self, places: int, like: np.ndarray) -> None:
-        """Takes memory for more examples."""
+    def _allocate(self, places: int, like: np.ndarray) -> None:
+        """Allocates arrays for more examples."""
         x, class_ids = self.contents()
         self._x = np.zeros((places, *like.shape[1:]), dtype=self._x.dtype)
         self._class_ids = np.zeros(places, dtype=np.int64)

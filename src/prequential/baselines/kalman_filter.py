@@ -10,7 +10,7 @@ S = L L' gives, for the price of one block update, the exact prediction of each 
     mean of row i = Phi_i M- + L[i, <i] E[<i]     with the whitened residuals E = L^-1 (Y - Phi M-)
     variance of row i = L[i, i]^2                 (noise included)
 
-So predictions one by one and in blocks are the same; only the drift is per block.
+So predictions one by one and in blocks are equal; only the drift is per block.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class KalmanFilter:
 
     @property
     def pending(self) -> int:
-        """How many examples of the current block have come."""
+        """How many examples the current block has so far."""
         return len(self.phi)
 
     def predict(self, phi: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,7 +106,7 @@ class KalmanFilter:
         if failed:
             raise BadSetting(
                 f"the covariance is no longer positive definite in {str(phi.dtype).removeprefix('torch.')}; "
-                "expected float64, standardised features and a noise that is not tiny beside the prior"
+                "expected float64, standardized features and a noise that is not tiny beside the prior"
             )
         mean = mean + side.T @ self.white
         white = torch.linalg.solve_triangular(corner, y - mean, upper=False)
@@ -160,7 +160,7 @@ class KalmanFilter:
         return torch.linalg.solve_triangular(self.factor, cross, upper=False) if len(cross) else cross
 
     def _close(self) -> None:
-        """The block is full: the weights take it in, and the drift is learned from it."""
+        """The block is full: updates the weights with it, and learns the drift from it."""
         g2 = self.gamma**2
         gain = g2 * self.rotated + (1 - g2) * self.prior * self.phi  # Phi A-
         gain = torch.linalg.solve_triangular(self.factor, gain, upper=False)  # (B, m), W = L^-1 Phi A-
@@ -176,7 +176,7 @@ class KalmanFilter:
         self._clear()
 
     def _shrink(self, gain: Tensor, g2: float) -> None:
-        """A = g^2 A + (1 - g^2) s I - W'W, in place; what is above the panels on the diagonal is not computed again."""
+        """A = g^2 A + (1 - g^2) s I - W'W, in place; the part above the diagonal panels is copied, not computed."""
         A = self.covariance
         for i in range(0, len(A), PANEL):
             j = min(i + PANEL, len(A))

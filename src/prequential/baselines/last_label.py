@@ -1,4 +1,4 @@
-"""The label before this one, as the prediction."""
+"""Predicts the previous label."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from prequential.learners.base import OnlineLearner, check_seed
 
 
 class LastLabel(OnlineLearner):
-    """Predicts that the last label comes again; how probable that is, it counts as it goes.
+    """Predicts that the last label is repeated, with a probability estimated from how often that happened so far.
 
     The probability of a repeat is (repeats + 1/2) / (steps + 1), and never so low that another label would be the
-    prediction; all other labels share the rest equally. x is not looked at.
+    prediction; the remaining mass is spread equally over all other labels. x is ignored.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class LastLabel(OnlineLearner):
         super().__init__(classes, missing=missing)
         check_seed(seed)
         self.seed = seed
-        self.last = -1  # the unit of the last label, -1 before there is one
+        self.last = -1  # class id of the last label, -1 before the first
         self.repeats = 0
-        self.steps = 0  # how often a label followed another one
+        self.steps = 0  # pairs of consecutive labels
 
     def macs_per_example(self) -> float:
         return 0.0

@@ -1,9 +1,9 @@
-"""Which classes of River and scikit-learn a name may mean, and how they are made.
+"""Which classes of River and scikit-learn a name may refer to, and how they are made.
 
-A name is data: it may come from a file that somebody else has written. So it is resolved to a class of the library and
-to nothing else, the class is looked at before anything is called, and what it is made with is plain values or again such
-classes. Constructors of both libraries keep what they are given and do nothing else; classes that read or write files,
-fetch data or run code are in none of the modules listed here.
+A name is data: it may come from a file that somebody else wrote. So it is resolved to a class of the library and to
+nothing else, the class is checked before anything is called, and its arguments are plain values or again such classes.
+Constructors of both libraries store their arguments and do nothing else; classes that read or write files, fetch data or
+run code are in none of the modules listed here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from prequential.errors import BadSetting, MissingExtra
 from prequential.settings import say_number
 from prequential.specs import nearest
 
-# Limits, so that a file cannot make a model swell.
-LARGEST = 10_000_000  # of a whole number among the options: buffers and tables are as long as some of them say
-MOST = 10_000  # of one that says how many there are of something (n_models, n_factors, ...), and of models in all
+# Limits, so that a file cannot make a model take all memory.
+LARGEST = 10_000_000  # of any integer option: some are the lengths of buffers and tables
+MOST = 10_000  # of an integer option that counts something (n_models, n_factors, ...), and of models in all
 MOST_JOBS = 64  # threads or processes
 MOST_BITS = 16  # of an exact code: River makes a list of 2 to that power
 DEEPEST = 8  # models inside models
@@ -43,13 +43,13 @@ PLACE_ENDS = ("_cache", "_dir", "_directory", "_file", "_filename", "_folder", "
 
 @dataclass(frozen=True)
 class Library:
-    """What is taken from a library: its modules of models and of their parts, and nothing else of it."""
+    """What may be used of a library: its modules of models and of their parts, and nothing else."""
 
     title: str
     example: str
-    base: str  # of everything that may be made
+    base: str  # base class of everything that may be made
     classifier: str
-    seed: str  # what it calls a seed
+    seed: str  # its name for the seed
     modules: tuple[str, ...]
 
 
@@ -163,10 +163,10 @@ def _base(library: str, place: str) -> type:
 
 
 def build(library: str, path: str, given: dict[str, Any], seed: int) -> Any:
-    """A classifier of a library: where its class is, and what it is made with.
+    """Makes a classifier of a library from the path of its class and its arguments.
 
-    Among that, a dict with "class" describes another object of the library: "class" is where its class is, the rest is
-    what that one is made with. Everything is checked before the first object is made.
+    An argument that is a dict with "class" describes another object of the library: "class" is the path of its class, the
+    rest are its arguments. Everything is checked before the first object is made.
     """
     try:
         plan = _planned(library, path, given, seed, classifier=True, depth=1)
@@ -179,7 +179,7 @@ def build(library: str, path: str, given: dict[str, Any], seed: int) -> Any:
 
 @dataclass(frozen=True)
 class _Planned:
-    """An object that has been checked and not been made yet."""
+    """An object that was checked and is not made yet."""
 
     path: str
     kind: type
@@ -231,7 +231,7 @@ def _planned(library: str, path: Any, given: Any, seed: int, *, classifier: bool
 
 
 def _checked(library: str, where: str, name: str, value: Any, seed: int, depth: int) -> Any:
-    """A plain value as it is, and what describes an object as that object, not made yet."""
+    """A plain value as it is; the description of an object as that object, not made yet."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, dict) and "class" in value:
@@ -260,14 +260,14 @@ def _check_size(where: str, name: str, value: int) -> None:
 
 
 def _check_layers(where: str, sizes: Sequence[Any]) -> None:
-    """Refuses layers with more weights between them than are kept of anything."""
+    """Refuses layers with too many weights between them."""
     units = [int(size) for size in sizes if isinstance(size, numbers.Integral)]
     if sum(a * b for a, b in pairwise(units)) > LARGEST:
         raise BadSetting(f"{where} makes more than {LARGEST:,} weights, expected at most as many")
 
 
 def _parts(value: Any) -> Iterator[_Planned]:
-    """The objects in a value that was checked."""
+    """The objects in a checked value."""
     if isinstance(value, _Planned):
         yield value
     elif isinstance(value, (dict, list, tuple)):
@@ -276,7 +276,7 @@ def _parts(value: Any) -> Iterator[_Planned]:
 
 
 def _made(value: Any) -> Any:
-    """A value that was checked, with its objects made."""
+    """A checked value, with its objects made."""
     if isinstance(value, _Planned):
         return value.make()
     if isinstance(value, dict):

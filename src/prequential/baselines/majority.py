@@ -1,4 +1,4 @@
-"""The most frequent label of the last W, as the prediction."""
+"""Predicts the most frequent label of the last W."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prequential.storage.checkpoint import allow
 class Majority(OnlineLearner):
     """Predicts the most frequent label of the last `window` examples, with probabilities from the smoothed counts.
 
-    x is not looked at. Of equally frequent labels the one met first is predicted.
+    x is ignored. Of equally frequent labels the one seen first is predicted.
 
     Parameters
     ----------
@@ -24,8 +24,8 @@ class Majority(OnlineLearner):
     window
         How many labels are counted.
     smoothing
-        How many imaginary labels are added to the counts, shared equally by all classes; above 0, so that a label
-        outside the window keeps a probability.
+        Pseudo-counts added to the counts, spread equally over all classes; above 0, so that a label outside the
+        window keeps a probability.
     missing
         Whether features may be NaN.
     seed
@@ -61,8 +61,8 @@ class Majority(OnlineLearner):
             )
         self.window, self.smoothing, self.seed = window, smoothing, seed
         allow(8 * window, f"a window of {window}")
-        self.recent = np.full(window, -1, dtype=np.int64)  # a ring; -1 is empty
-        self.next = 0  # where the next label goes
+        self.recent = np.full(window, -1, dtype=np.int64)  # ring buffer of class ids; -1 is empty
+        self.next = 0  # index of the next label
         self.counts = np.zeros(self.labels.capacity, dtype=np.int64)
 
     def macs_per_example(self) -> float:

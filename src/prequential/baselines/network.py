@@ -15,9 +15,9 @@ from prequential.models.extractors import make_extractor, seed_dropout
 
 
 class Network(nn.Module):
-    """A linear classifier, a multi-layer perceptron, or either of them behind an extractor for images.
+    """A linear classifier, a multi-layer perceptron, or either of them on top of an extractor for images.
 
-    Each example is done on its own: there are no batch statistics. At the start all labels are equally probable.
+    There are no batch statistics: each example is processed on its own. Initially all labels are equally probable.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Network(nn.Module):
         nn.init.zeros_(self.readout.bias)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the readout sees, (n, width)."""
+        """Inputs of the readout, (n, width)."""
         h = x.flatten(1) if self.extractor is None else self.extractor(x)
         for layer in self.hidden:
             h = F.relu(layer(h))
@@ -85,7 +85,7 @@ class Network(nn.Module):
         return self
 
     def load(self, parameters: dict[str, Any]) -> None:
-        """Takes over saved parameters."""
+        """Loads saved parameters."""
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 saved = torch.as_tensor(parameters[name])

@@ -1,8 +1,7 @@
 """How often the label is among the last W labels: a property of the stream, and no predictor.
 
-To be "right iff y_t is among the last W labels" one must know y_t, so the oracle cannot stand behind the interface of
-the learners without breaking its promise. It is a count instead, made in one pass. Beside the accuracy of learners it
-says how much of the stream a perfect copier of recent labels could get.
+To be "right iff y_t is among the last W labels" one must know y_t, so the oracle cannot be a learner. It is a count,
+made in one pass: an upper bound on the accuracy of any learner that only copies recent labels.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from prequential.streams.stream import Stream
 class Oracle:
     """Counts, for several windows at once, how often a label was among the labels just before it.
 
-    It remembers where each label was last seen, and forgets labels older than the longest window: its memory is
-    bounded by that window, however many different labels come.
+    It keeps the last position of each label and drops labels older than the longest window: its memory is bounded by
+    that window, however many different labels come.
 
     Parameters
     ----------
     windows
-        The numbers W of labels to look back.
+        The window lengths W.
 
     Examples
     --------
@@ -69,7 +68,7 @@ class Oracle:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything to go on from here."""
+        """Counts and recent labels."""
         return {
             "windows": self.windows,
             "position": self.position,
@@ -79,7 +78,7 @@ class Oracle:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state_dict()` was taken."""
+        """Restores what `state_dict()` returned."""
         self.windows, self.position = [int(window) for window in state["windows"]], int(state["position"])
         self.hits = state["hits"].copy()
         self._last = {decode(code): int(t) for code, t in zip(state["labels"], state["seen"], strict=True)}

@@ -15,15 +15,15 @@ from prequential.learners.base import Charges, OnlineLearner, check_seed
 class OracleRow(OnlineLearner):
     """Right iff the label is among the last `window` labels: a row to compare with, and no predictor.
 
-    It looks at the label before it "predicts" it, so it can only `observe` and `learn`, and is not charged: its log-loss
-    is infinite, which tables leave out.
+    It uses the label that it "predicts", so it can only `observe` and `learn`, and has no score: its log-loss is infinite,
+    which tables leave out.
 
     Parameters
     ----------
     classes
         How many labels there can be, or the labels themselves.
     window
-        How many labels are looked back.
+        How many labels it looks back.
     missing
         Whether features may be NaN.
     seed
@@ -58,7 +58,7 @@ class OracleRow(OnlineLearner):
         return 0.0
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
-        raise BadInput("the oracle cannot predict: it is right where the label it is told was among the last ones")
+        raise BadInput("the oracle cannot predict: it is right where the label itself was among the last ones")
 
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self.counts.observe(class_ids)

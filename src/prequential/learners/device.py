@@ -1,4 +1,4 @@
-"""Where to compute."""
+"""Devices: by name, and how arrays get there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prequential.errors import BadSetting
 
 
 def find_device(name: str) -> torch.device:
-    """The device of this name; auto is the first CUDA device, else the processor."""
+    """The device of this name; auto is the first CUDA device, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -25,7 +25,7 @@ def find_device(name: str) -> torch.device:
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
     """An array as a tensor on a device.
 
-    To a GPU it goes through pinned memory, and nobody waits for the copy; torch keeps the pinned memory until it is done.
+    To a GPU it goes through pinned memory, asynchronously; torch keeps the pinned memory until the copy is done.
     """
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

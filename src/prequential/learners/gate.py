@@ -1,4 +1,4 @@
-"""The gate: examples and labels as arrays and lists, converted, bounded and checked before a learner changes."""
+"""Input checks: examples and labels are converted to arrays and lists and checked, before a learner changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_examples(xs: Any, first: int, *, missing: bool, one: bool = False) -> np.
     Parameters
     ----------
     xs
-        The examples, one behind the other, or a single one.
+        The examples, along the first axis, or a single one.
     first
         The number of the first of them, for messages.
     missing
@@ -54,7 +54,9 @@ def as_examples(xs: Any, first: int, *, missing: bool, one: bool = False) -> np.
         why = one_line(error, 80)
         raise BadInput(f"example {first}: x ({_kind(xs)}) cannot be read as numbers: {_kind(error)}: {why}") from None
     if x.ndim == 0:
-        raise BadInput(f"example {first}: x is {short(xs)} ({_kind(xs)}), expected examples one behind the other")
+        raise BadInput(
+            f"example {first}: x is {short(xs)} ({_kind(xs)}), expected several examples, along the first axis"
+        )
     if x.ndim < 2:
         raise BadInput(f"example {first}: x has {x.ndim - 1} dimensions, expected a vector (1) or an image (2 or 3)")
     if len(x) and (x.ndim > MOST_DIMENSIONS or 0 in x.shape):
@@ -132,7 +134,7 @@ def check_float32(x: np.ndarray, first: int) -> None:
             where = tuple(int(i) for i in large[0])
             raise BadInput(
                 f"example {first + where[0]}: feature {where[1:]} is {x[where]}, expected at most "
-                f"{np.finfo(np.float32).max:.3g} in size where features are not standardised"
+                f"{np.finfo(np.float32).max:.3g} in size where features are not standardized"
             )
 
 

@@ -33,16 +33,16 @@ BEGUN = ".begun.tmp"  # there while a home is being made
 class Home:
     """A directory with `learner.json` (what the learner is made with), `journal/` and `saves/`.
 
-    One writer at a time has it. Its id stands in every one of its files, so that a file of another learner is noticed.
+    One writer at a time has it. Every file holds its id, so that a file of another learner is noticed.
 
     Parameters
     ----------
     directory
-        Where it is.
+        The directory.
     durability
         After how many examples the journal is synced; None: as it was.
     new
-        Whether it is to be made.
+        Whether to make it.
     """
 
     def __init__(self, directory: Path, durability: Durability | None = None, *, new: bool = False) -> None:
@@ -81,7 +81,7 @@ class Home:
         return journal
 
     def _remove_unfinished(self) -> None:
-        """Removes the journal of a home whose maker was killed before it was done: nothing was learnt in it."""
+        """Removes the journal of a home whose maker was killed before it was done: nothing was learned in it."""
         if _unfinished(self.directory):
             with storage(self.directory):
                 refuse_links(self.directory, self.directory / "journal")

@@ -1,4 +1,4 @@
-"""What keeps a learner whole: locks between threads, and Ctrl-C put off while it changes."""
+"""Locks between the threads that use a learner, and Ctrl-C deferred while a learner changes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from prequential.errors import BadInput
 
 
 class Uninterrupted:
-    """Puts Ctrl-C off until the block is over, in the main thread, where it would be raised anywhere in between.
+    """Defers Ctrl-C until the block is over, in the main thread, where it could be raised between any two lines.
 
-    A handler that is not Python's, or none, is left alone.
+    A handler that was not set from Python is left alone.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Uninterrupted:
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
             if callable(before) and not isinstance(before, signal.Handlers):
-                signal.signal(signal.SIGINT, self._put_off)
+                signal.signal(signal.SIGINT, self._defer)
                 self._before = before
         return self
 
@@ -43,17 +43,17 @@ class Uninterrupted:
                 before(signal.SIGINT, None)
 
     def deliver(self) -> None:
-        """Lets it through here, where a long call can be given up."""
+        """Raises a deferred Ctrl-C here, where a long call can be abandoned."""
         if self._pending:
             self._pending = False
             self._before(signal.SIGINT, None)
 
-    def _put_off(self, number: int, frame: FrameType | None) -> None:
+    def _defer(self, number: int, frame: FrameType | None) -> None:
         self._pending = True
 
 
 class Guard:
-    """Lets one thread at a time change a learner, and others predict whenever it is not just changing.
+    """Lets one thread at a time change a learner, while others predict between its changes.
 
     Parameters
     ----------
@@ -63,42 +63,40 @@ class Guard:
 
     def __init__(self, broken: str | None = None) -> None:
         self.broken = broken
-        self.mend: Callable[[], None] | None = None  # what may make it whole again
+        self.mend: Callable[[], None] | None = None  # repairs it, if that is possible
         self.signals = Uninterrupted()
-        self._fresh()
+        self._new_locks()
         _guards.add(self)
 
-    def _fresh(self) -> None:
-        self._changes = threading.RLock()  # held from the beginning to the end of a change, also while it waits
-        self._state = threading.RLock()  # held while the state is in between, or looked at
-        self._door = (
-            threading.Lock()
-        )  # held by who waits for the state to change it: those who predict let him go first
+    def _new_locks(self) -> None:
+        self._changes = threading.RLock()  # held during a whole change, also while that waits for something
+        self._state = threading.RLock()  # held while the state is inconsistent, or being read
+        self._writer_waits = threading.Lock()  # held by a writer that waits for the state: readers let it go first
         self._owner: int | None = None  # the thread that holds the state
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """The only one who changes the learner."""
+        """Holds the right to change the learner; others may still predict."""
         with self._changes:
             yield
 
     @contextmanager
     def reading(self, *, whole: bool = True) -> Iterator[None]:
-        """The only one who looks at the learner, which must be whole."""
-        if self._door.locked() and self._owner != threading.get_ident():
-            with self._door:  # otherwise threads that predict all the time would never let it learn
+        """Holds the state for reading; a learner that failed inside a change is refused, unless not `whole`."""
+        if self._writer_waits.locked() and self._owner != threading.get_ident():
+            with self._writer_waits:  # otherwise threads that predict all the time would never let it learn
                 pass
         with self._held(whole):
             yield
 
     @contextmanager
     def inside(self, *, whole: bool = True) -> Iterator[None]:
-        """The only one who has the learner in between; to be used inside `changing`."""
+        """Holds the state for a change; to be used inside `changing`."""
         if self._owner == threading.get_ident():
             with self._held(whole):
                 yield
             return
-        with self._door:
+        with self._writer_waits:
             self._state.acquire()
         try:
             with self._held(whole):
@@ -112,12 +110,12 @@ class Guard:
             before, self._owner = self._owner, threading.get_ident()
             try:
                 if whole and self.broken is not None:
-                    self._try_again(self.broken)
+                    self._try_repair(self.broken)
                 yield
             finally:
                 self._owner = before
 
-    def _try_again(self, broken: str) -> None:
+    def _try_repair(self, broken: str) -> None:
         if self.mend is None:
             raise BadInput(broken)
         try:
@@ -131,9 +129,9 @@ _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
 
 def _free_all() -> None:
-    """In a forked process: threads that held locks are not there."""
+    """In a forked process: the threads that held locks do not exist there."""
     for guard in list(_guards):
-        guard._fresh()
+        guard._new_locks()
 
 
 os.register_at_fork(after_in_child=_free_all)
