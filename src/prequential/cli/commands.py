@@ -245,9 +245,10 @@ def sweep(
     """
     from rich.console import Console
 
+    from prequential.runs.formatting import format_metric
     from prequential.sweeps.sweep import sweep as run_sweep
     from prequential.sweeps.sweep_display import say_point
-    from prequential.sweeps.trial_tables import best_first, say_number
+    from prequential.sweeps.trial_tables import best_first
 
     console = Console(highlight=False)
     result = run_sweep(file, trials=trials, jobs=jobs, storage=storage, out=out, console=console, trust=trust)
@@ -259,7 +260,7 @@ def sweep(
     failed = sum(row.state == "failed" for row in rows)
     console.print(f"{len(done)} trials done" + (f", {failed} failed: table.md says why" if failed else ""))
     for row in done[: 5 if len(plan.objectives) == 1 else 0]:
-        text = f"{say_number(plan.objectives[0], row.values[0]):>10}  {say_point(row.point)}"
+        text = f"{format_metric(plan.objectives[0], row.values[0]):>10}  {say_point(row.point)}"
         console.print(text, soft_wrap=True, markup=False)
     if len(plan.objectives) > 1 and done:
         from prequential.sweeps.pareto_front import show_pareto

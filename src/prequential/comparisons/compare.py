@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from rich.console import Console
 from prequential.comparisons.comparison_tables import Row, comma_separated, latex, make_row, markdown, screen
 from prequential.comparisons.table1 import LEARNED_NOTE, check_order
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.registry import current_spec, is_transformer, make_learner
-from prequential.runs.job import Job, read_result
+from prequential.registry import current_spec, make_learner
+from prequential.runs.job import Job, check_same_settings, read_result, write_job_settings
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
-from prequential.runs.settings import MAY_CHANGE, RunSettings, read_stored_settings, stored_settings, write_settings
+from prequential.runs.settings import RunSettings, stored_settings, write_settings
 from prequential.runs.stored_scores import load_scores
 from prequential.settings import Settings
 from prequential.specs import check_kinds, nearest
@@ -176,11 +176,12 @@ def compare(
         remove_temporaries(directory)
         for job in all_jobs:
             refuse_links(directory, job.directory)
-            _check_same(job, *plan.settings_of(job))
+            check_same_settings(job, *plan.settings_of(job))
         plan.write(directory)
         todo = [job for job in all_jobs if read_result(job.directory)["state"] != "finished"]
-        for job in todo:
-            write_atomically(job.directory / "settings.toml", sealed_toml(write_settings(*plan.settings_of(job))))
+        for job in all_jobs:
+            if job in todo or is_damaged(job.settings):
+                write_job_settings(job, *plan.settings_of(job))
         with JobsDisplay(all_jobs, console or Console(quiet=True)) as display:
             done = run_jobs(todo, available_cores() if jobs is None else jobs, display, trust=trust or earlier is None)
         if not done:
@@ -274,19 +275,3 @@ def _is_ours(directory: Path) -> bool:
     made |= {f"{name}.{kind}" for name in ("accuracy", "loss", "bits", "cost") for kind in ("png", "svg")}
     known = all(path.name in made or is_temporary(path) for path in files)
     return known and all(any(folder.glob("*/*/settings.toml")) for folder in folders)
-
-
-def _check_same(job: Job, run: RunSettings, settings: Settings) -> None:
-    """Refuses to go on with a run that was made with other settings."""
-    path = job.directory / "settings.toml"
-    if is_damaged(path):  # what the checkpoint says of the settings still counts
-        write_atomically(path, sealed_toml(write_settings(run, settings)))
-    if not path.is_file():
-        return
-    on_run, on_learner = read_stored_settings(path)
-    before, now = asdict(RunSettings(**on_run)), asdict(run)
-    if is_transformer(job.learner):  # to the others these settings mean nothing
-        before, now = {**before, **asdict(Settings(**on_learner))}, {**now, **asdict(settings)}
-    for name, value in now.items():
-        if name not in MAY_CHANGE and before[name] != value:
-            raise BadSetting(f"{job.directory} was made with {name} = {before[name]}, not {value}; give another --out")

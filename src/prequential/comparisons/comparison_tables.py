@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from prequential.runs.formatting import format_metric
 from prequential.runs.job import read_result
 
 # The columns: heading, key, and whether more is better (None: neither).
@@ -68,7 +69,7 @@ def cells_of(row: Row) -> list[str]:
         if spread is None:
             texts.append("not counted" if key == "macs" else "–")
             continue
-        mean, low, high = (_text(key, value) for value in spread)
+        mean, low, high = (format_metric(key, value) for value in spread)
         wide = key in ("accuracy", "log_loss") and len(row.results) > 1  # the others' ranges are in the CSV table
         texts.append(f"{mean} ({low.removesuffix(' %')}–{high.removesuffix(' %')})" if wide else mean)
     texts[0] += "".join(f" [{failure}]" for failure in row.failures)
@@ -184,31 +185,6 @@ def _about(rows: list[Row]) -> str:
     classes = next(result["classes"] for row in rows for result in row.results)
     over = f", mean (min–max) over {seeds} seeds" if seeds > 1 else ""
     return f"{examples} examples, {classes} classes{over}"
-
-
-def _text(key: str, value: float) -> str:
-    if key in ("accuracy", "compression"):
-        return f"{100 * value:.1f} %"
-    if key == "log_loss":
-        return f"{value:.3f}"
-    if key == "bits":
-        return f"{value:,.0f}"
-    if key == "macs":
-        return f"{value:.2g}" if value < 1000 else f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
-    return duration(value)
-
-
-def duration(seconds: float) -> str:
-    """A time as one says it.
-
-    >>> [duration(s) for s in (0.123, 8.51, 95, 7320)]
-    ['0.12 s', '8.5 s', '1m35s', '2h02m']
-    """
-    if seconds < 9.95:
-        return f"{seconds:.2g} s" if seconds < 0.995 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s" if minutes else f"{rest} s"
 
 
 def _latex(text: str) -> str:

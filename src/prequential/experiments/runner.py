@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -16,12 +16,13 @@ from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.experiment import CaptionedFigure, Claim, Outcome, Request, Results, Trial
 from prequential.learners.device import find_device, slow_precision
 from prequential.plots.style import save
-from prequential.runs.job import Job, read_result
+from prequential.runs.job import Job, check_same_settings, read_result, write_job_settings
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
-from prequential.runs.settings import MAY_CHANGE, read_stored_settings, write_settings
+from prequential.runs.settings import RunSettings
+from prequential.settings import Settings
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
-from prequential.storage.sealed import is_damaged, read_json, sealed_toml, write_sealed
+from prequential.storage.sealed import is_damaged, read_json, write_sealed
 from prequential.streams.open import check_spec, with_whole_path
 
 
@@ -74,8 +75,11 @@ def run_experiment(
         remove_temporaries(directory)
         for trial, job in zip(trials, all_jobs, strict=True):
             refuse_links(directory, job.directory)
-            _prepare(trial, job, request, threads)
+            check_same_settings(job, *_settings(trial, request, threads))
         todo = [job for job in all_jobs if read_result(job.directory)["state"] != "finished"]
+        for trial, job in zip(trials, all_jobs, strict=True):
+            if job in todo or is_damaged(job.settings):
+                write_job_settings(job, *_settings(trial, request, threads))
         console.print(
             f"{name}, {request.scale}: {len(all_jobs)} runs, {len(todo)} to do, on {request.data}", markup=False
         )
@@ -83,7 +87,7 @@ def run_experiment(
         if slow:
             console.print(slow)
         with JobsDisplay(all_jobs, console) as display:
-            if not run_jobs(todo, jobs, display, threads=threads, trust=True):  # `_prepare` has made sure of them
+            if not run_jobs(todo, jobs, display, threads=threads, trust=True):  # they were written just now
                 return None
         results, failures = _collect(trials, all_jobs, request)
         if not results:
@@ -146,23 +150,9 @@ def _job(trial: Trial, request: Request, directory: Path) -> Job:
     return Job(run.stream, title, trial.settings.seed, directory / "runs" / trial.name)
 
 
-def _prepare(trial: Trial, job: Job, request: Request, threads: int) -> None:
-    """Writes the settings of a run, unless it has begun; then they must be the same."""
+def _settings(trial: Trial, request: Request, threads: int) -> tuple[RunSettings, Settings]:
     run = trial.run_settings(request)
-    run = type(run)(**{**asdict(run), "threads": threads, "stream": with_whole_path(run.stream)})
-    text = write_settings(run, trial.settings)
-    path = job.directory / "settings.toml"
-    if path.is_file() and not is_damaged(path):
-        before = dict(zip(("run", "learner"), read_stored_settings(path), strict=True))
-        now = {"run": asdict(run), "learner": asdict(trial.settings)}
-        for table, kept in before.items():
-            for name, value in kept.items():
-                if name not in MAY_CHANGE and str(now[table][name]) != str(value):
-                    raise BadSetting(
-                        f"{job.directory} was made with {name} = {value}, not {now[table][name]}; give another --out"
-                    )
-        return
-    write_atomically(path, sealed_toml(text))
+    return replace(run, threads=threads, stream=with_whole_path(run.stream)), trial.settings
 
 
 def _collect(trials: list[Trial], all_jobs: list[Job], request: Request) -> tuple[Results, list[str]]:

@@ -7,14 +7,17 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from prequential.errors import BadInput, PrequentialError
+from prequential.errors import BadInput, BadSetting, PrequentialError
 from prequential.exits import explain
-from prequential.storage.files import DirectoryLock, LockHeld
-from prequential.storage.sealed import read_json, write_sealed
+from prequential.registry import is_transformer
+from prequential.runs.settings import MAY_CHANGE, RunSettings, read_stored_settings, write_settings
+from prequential.settings import Settings
+from prequential.storage.files import DirectoryLock, LockHeld, write_atomically
+from prequential.storage.sealed import is_damaged, read_json, sealed_toml, write_sealed
 
 WRITE_SECONDS = 1.0  # how often progress is written
 WAIT_SECONDS = 60.0  # for a process of a killed comparison that is still saving
@@ -28,6 +31,29 @@ class Job:
     learner: str
     seed: int
     directory: Path
+
+    @property
+    def settings(self) -> Path:
+        """The file with its settings."""
+        return self.directory / "settings.toml"
+
+
+def check_same_settings(job: Job, run: RunSettings, learner: Settings) -> None:
+    """Refuses to resume a job that was started with other settings; those that results do not depend on may differ."""
+    if not job.settings.is_file() or is_damaged(job.settings):
+        return
+    stored_run, stored_learner = read_stored_settings(job.settings)
+    before, now = asdict(RunSettings(**stored_run)), asdict(run)
+    if is_transformer(run.learner):  # the others do not have these settings
+        before, now = {**before, **asdict(Settings(**stored_learner))}, {**now, **asdict(learner)}
+    for name, value in now.items():
+        if name not in MAY_CHANGE and before[name] != value:
+            raise BadSetting(f"{job.directory} was made with {name} = {before[name]}, not {value}; give another --out")
+
+
+def write_job_settings(job: Job, run: RunSettings, learner: Settings) -> None:
+    """Writes the settings that `run_job` reads."""
+    write_atomically(job.settings, sealed_toml(write_settings(run, learner)))
 
 
 def run_job(directory: Path, parent: int | None = None, *, trust: bool = False) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from prequential.evaluation.scores import Scores
+from prequential.runs.formatting import format_duration
 from prequential.runs.run import Run
 
 LINE_SECONDS = 10.0  # how often a line is printed where there is no terminal to draw on
@@ -49,7 +50,7 @@ class ShowProgress:
         rate = (run.position - self._first) / max(now - self._begun, 1e-9)
         left = (run.length - run.position) / max(rate, 1e-9)
         text = (
-            f"{run.position:,}/{run.length:,}  {rate:,.0f} examples/s  {_duration(left)} left  "
+            f"{run.position:,}/{run.length:,}  {rate:,.0f} examples/s  {format_duration(left)} left  "
             f"accuracy {run.scores.accuracy:.1%}  log-loss {run.scores.log_loss:.3f}"
         )
         if self._bar is not None:
@@ -77,9 +78,3 @@ def _tasks(some: dict[str, Any]) -> str:
     # a learner that gave a label probability 0 has an infinite loss, which the summary leaves out
     nats = "infinite" if some["log_loss"] is None else f"{some['log_loss']:.2f}"
     return f"{some['tasks']} tasks {some['accuracy']:.1%} ({nats} nats)"
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"

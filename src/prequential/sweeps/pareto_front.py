@@ -15,6 +15,7 @@ from prequential.comparisons.compare import read_plan
 from prequential.comparisons.comparison_tables import make_row
 from prequential.errors import BadInput, BadSetting
 from prequential.plots.pareto import draw_fronts, front_of
+from prequential.runs.formatting import format_metric
 from prequential.runs.job import read_result
 from prequential.specs import nearest
 from prequential.storage.sealed import read_json
@@ -23,7 +24,7 @@ from prequential.sweeps.storage import open_storage, report_damage
 from prequential.sweeps.stored_names import name_now
 from prequential.sweeps.study import IDENTITY, Row, rows_of
 from prequential.sweeps.sweep_display import say_point
-from prequential.sweeps.trial_tables import FORMAT, say_number
+from prequential.sweeps.trial_tables import FORMAT
 
 
 class Found(NamedTuple):
@@ -100,7 +101,7 @@ def _print(
     for name in objectives:
         table.add_column(name, justify="right", no_wrap=True)
     for trial, value in front:
-        numbers = [say_number(name, number) for name, number in zip(objectives, value, strict=True)]
+        numbers = [format_metric(name, number) for name, number in zip(objectives, value, strict=True)]
         table.add_row(escape(trial.method), escape(trial.what), *numbers)
     console.print(table)
 

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from prequential.errors import BadInput, BadSetting
-from prequential.runs.job import Job, read_result, run_job
+from prequential.runs.job import Job, read_result, run_job, write_job_settings
 from prequential.runs.pool import (
     STOPPING,
     available_cores,
@@ -21,7 +21,6 @@ from prequential.runs.pool import (
     start_job,
     stop_processes,
 )
-from prequential.runs.settings import write_settings
 from prequential.storage.files import (
     DirectoryLock,
     LockHeld,
@@ -31,7 +30,6 @@ from prequential.storage.files import (
     remove_temporaries,
     write_atomically,
 )
-from prequential.storage.sealed import sealed_toml
 from prequential.sweeps.plan import OBJECTIVES, SweepPlan, read_sweep
 from prequential.sweeps.running_trial import RunningTrial
 from prequential.sweeps.storage import is_inside, without_password
@@ -263,7 +261,7 @@ class Worker:
                 refuse_links(self.directory, directory)
                 make_directory(directory)
                 with suppress(LockHeld), DirectoryLock(directory):
-                    write_atomically(directory / "settings.toml", sealed_toml(write_settings(*made[seed])))
+                    write_job_settings(all_jobs[seed], *made[seed])
             trial = RunningTrial(number, point, folder, all_jobs, waiting)
             self.active.append(trial)
             return trial

@@ -9,14 +9,13 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from prequential.comparisons.comparison_tables import duration
 from prequential.plots.pareto import front_of
+from prequential.runs.formatting import format_duration, format_metric
 from prequential.runs.job import read_progress
 from prequential.runs.jobs_display import LiveDisplay
 from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, say_value
 from prequential.sweeps.running_trial import RunningTrial
 from prequential.sweeps.study import Row
-from prequential.sweeps.trial_tables import say_number
 
 SHOW_SECONDS = 0.5
 COLORS = {"running": "cyan", "failed": "red", "done": "green"}
@@ -93,7 +92,7 @@ class SweepDisplay(LiveDisplay):
         if row.state != "done":
             return f"failed: {row.why}"
         pairs = zip(self.plan.objectives, row.values, strict=True)
-        return ", ".join(f"{name} {say_number(name, value)}" for name, value in pairs)
+        return ", ".join(f"{name} {format_metric(name, value)}" for name, value in pairs)
 
     def _left(self, active: list[RunningTrial]) -> str:
         """The time left at the rate of this session, running trials counted in part."""
@@ -104,7 +103,7 @@ class SweepDisplay(LiveDisplay):
         went = done - self._first
         if went <= 0.02 or done >= self.total:
             return ""
-        return f", about {duration((self.total - done) * (time.monotonic() - self._begun) / went)} left"
+        return f", about {format_duration((self.total - done) * (time.monotonic() - self._begun) / went)} left"
 
     def _table(self, active: list[RunningTrial]) -> Group:
         title = f"[bold]{escape(self.plan.name)}[/]: {escape(self.summary() + self._left(active))}"
@@ -114,7 +113,7 @@ class SweepDisplay(LiveDisplay):
         ended = sorted((row for row in self._rows if row.state in ("done", "failed")), key=self._goodness)
         room = max(self.console.height - len(active) - 5, 3)
         for row in ended[:room]:
-            values = [say_number(n, v) for n, v in zip(self.plan.objectives, row.values, strict=False)]
+            values = [format_metric(n, v) for n, v in zip(self.plan.objectives, row.values, strict=False)]
             values += [""] * (len(self.plan.objectives) - len(values))
             state = f"failed: {row.why}" if row.state == "failed" else "done"
             self._add(table, row.number, row.point, values, f"[{COLORS[row.state]}]{escape(state)}[/]")
@@ -124,7 +123,7 @@ class SweepDisplay(LiveDisplay):
             values = []
             for name in self.plan.objectives:
                 known = [value for value in now.get(name, []) if value is not None]
-                values.append(f"[dim]{say_number(name, math.fsum(known) / len(known))}[/]" if known else "")
+                values.append(f"[dim]{format_metric(name, math.fsum(known) / len(known))}[/]" if known else "")
             self._add(table, trial.number, trial.point, values, f"[cyan]{trial.fraction_done():.0%}[/]")
         others = sum(row.state == "running" for row in self._rows) - len(active)
         hidden = max(len(ended) - room, 0)

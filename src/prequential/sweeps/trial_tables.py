@@ -7,8 +7,8 @@ import io
 from dataclasses import asdict
 from pathlib import Path
 
-from prequential.comparisons.comparison_tables import duration
 from prequential.plots.pareto import Group, draw_fronts, draw_history, draw_settings, front_of
+from prequential.runs.formatting import format_metric
 from prequential.storage.files import write_atomically
 from prequential.storage.sealed import write_sealed
 from prequential.sweeps.plan import OBJECTIVES, Range, SweepPlan, say_value
@@ -74,7 +74,7 @@ def markdown(plan: SweepPlan, rows: list[Row]) -> str:
     lines += ["| trial | " + " | ".join([*plan.order(), *plan.objectives]) + " |"]
     lines += ["|---:|" + "---:|" * (len(plan.vary) + len(more))]
     for i, row in enumerate(done):
-        values = [say_number(name, value) for name, value in zip(plan.objectives, row.values, strict=True)]
+        values = [format_metric(name, value) for name, value in zip(plan.objectives, row.values, strict=True)]
         values = [f"**{value}**" for value in values] if i in front else values
         lines.append(f"| {row.number} | " + " | ".join([*_settings(plan, row), *values]) + " |")
     rest = [row for row in rows if row.state != "done"]
@@ -107,18 +107,3 @@ def comma_separated(plan: SweepPlan, rows: list[Row]) -> str:
 
 def _settings(plan: SweepPlan, row: Row) -> list[str]:
     return [say_value(row.point[name]).replace("|", r"\|") if name in row.point else "–" for name in plan.order()]
-
-
-def say_number(name: str, value: float) -> str:
-    """The value of an objective, as one says it.
-
-    >>> [say_number("accuracy", 0.7123), say_number("log_loss", 1.2345), say_number("macs", 1.5e9)]
-    ['71.2 %', '1.234', '1.5e9']
-    """
-    if name in ("accuracy", "compression"):
-        return f"{100 * value:.1f} %"
-    if name in ("log_loss", "calibration_error"):
-        return f"{value:.3f}"
-    if name == "seconds":
-        return duration(value)
-    return f"{value:.3g}".replace("e+0", "e").replace("e+", "e") if abs(value) >= 1e6 else f"{value:,.0f}"
