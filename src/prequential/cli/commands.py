@@ -43,9 +43,8 @@ def compare(
     preset
         table1: the rows of the paper's Table 1 on the stream photos, and whether their order comes out again.
     learners
-        What to compare: transformer, two-token, no-image, no-attention, last-label, majority, oracle, er, er-polrs,
-        er-adrep, er-polrs-adrep, acm, replay-streams, kalman, kalman-network, river:CLASS, sklearn:CLASS. Options are
-        in brackets: "majority(window=50)".
+        Learners by name (docs/baselines.md lists them: transformer, last-label, kalman, ...), river:CLASS, sklearn:CLASS,
+        or a class of your own as MODULE:CLASS. Options are in parentheses: "majority(window=50)".
     on
         What to compare them on: streams as for `run`; digits by default. Options are in brackets: "digits(tasks=20)".
     seeds

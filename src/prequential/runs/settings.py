@@ -30,7 +30,8 @@ class RunSettings:
     """Where the examples come from: digits, or the path of your data, or a name and a path (emnist:PATH, ...). Options in
     brackets: "prices.csv(delimiter=';')"."""
     learner: str = "transformer"
-    """What learns: transformer, or a baseline by name (last-label, er, acm, replay-streams, kalman, river:CLASS, ...)."""
+    """What learns: transformer, a baseline by name (last-label, er, kalman, river:CLASS, ...), or a class of your own as
+    MODULE:CLASS. Options in parentheses: "majority(window=50)"."""
     tasks: int | None = None
     """Streams made of tasks: how many; 100 by default."""
     task_length: int | None = None
