@@ -15,7 +15,7 @@ from prequential.comparisons.compare import Plan
 from prequential.errors import BadSetting
 from prequential.learners.transformer.learner import Learner
 from prequential.registry import make_learner
-from prequential.renames import OPTIONS, SETTINGS, RenamedSetting, current_names, one_warning, without_warning
+from prequential.renames import OPTIONS, REMOVED, SETTINGS, RenamedSetting, current_names, one_warning, without_warning
 from prequential.runs.run import Run
 from prequential.runs.settings import read_settings, read_stored_settings
 from prequential.settings import Settings
@@ -143,6 +143,22 @@ def test_on_the_command_line_there_is_one_line(tmp_path: Path, capsys, monkeypat
     main(["resume", str(tmp_path / "b")])
     main(["show", str(tmp_path / "b")])
     assert capsys.readouterr().err == ""
+
+
+def test_a_setting_that_is_gone_is_accepted(monkeypatch, tmp_path: Path):
+    monkeypatch.setitem(REMOVED, "graphs", False)
+    path = tmp_path / "own.toml"
+    path.write_text("[learner]\ngraphs = false\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it had no effect then either
+        assert Settings(graphs=False, width=64) == Settings(width=64)
+        assert current_flags(["run", "--no-graphs", "--graphs=false"]) == ["run"]
+        assert read_settings(path) == ({}, {})
+        make_learner("transformer(graphs=false)", 2)
+    with pytest.warns(RenamedSetting, match="^graphs has no effect any more$"):
+        assert Settings(graphs=True) == Settings()
+    with pytest.warns(RenamedSetting, match="^graphs has no effect any more$"):
+        assert current_flags(["compare", "--graphs", "--width", "8"]) == ["compare", "--width", "8"]
 
 
 def test_silence_and_collecting():

@@ -30,7 +30,7 @@ def current_flags(arguments: list[str]) -> list[str]:
         written = flag.removeprefix("--").removeprefix(no)
         name = written.replace("-", "_")
         if flag.startswith("--") and name in REMOVED:
-            old += [] if no else [name]
+            old += [] if no or value.lower() == str(REMOVED[name]).lower() else [name]
             continue
         if flag.startswith("--") and name in SETTINGS:
             old.append(name)
