@@ -1,8 +1,8 @@
 """Files of earlier versions are opened, and go on as they would have gone there.
 
-`tests/data/format-2.tar.xz` was made by the last version with the old names of settings (`rate`, `streams`, ...): runs that
-were stopped halfway, a finished run, a home, saved learners, a sweep and a comparison that were stopped, and beside them the
-losses and tables that the same version gave without interruption.
+`tests/data/format-N.tar.xz` are made by `tests/data/make_stored.py` of that format's version: runs that were stopped halfway,
+a finished run, a home, saved learners, a sweep and a comparison that were stopped, and the losses and tables that the same
+version gave without interruption. Format 2 is that of the old names of settings (`rate`, `streams`, ...).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import csv
 import json
 import tarfile
 import warnings
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from prequential.baselines import KalmanNetwork
 from prequential.comparisons.compare import compare, read_plan
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.learners.transformer.learner import Learner
+from prequential.renames import SETTINGS
 from prequential.runs.run import Run, restore_settings
 from prequential.runs.settings import RunSettings, read_settings, read_stored_settings, write_settings
 from prequential.settings import Settings
@@ -30,7 +32,8 @@ from prequential.storage.checkpoint import read_checkpoint, write_checkpoint
 from prequential.storage.sealed import read_sealed
 from prequential.sweeps.sweep import sweep
 
-STORED = Path(__file__).parents[1] / "data" / "format-2.tar.xz"
+DATA = Path(__file__).parents[1] / "data"
+STORED = sorted(DATA.glob("format-*.tar.xz"))
 CLOSE = 2e-5  # nats; on the machine that made the files, losses are equal to the bit
 
 # The settings of format 3. Another one must have a default that changes nothing, or a step that sets the old value.
@@ -41,19 +44,21 @@ beta2 warmup_examples lr_decay lr_decay_examples ema_decay freeze_at async_steps
 """
 
 
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
-    with tarfile.open(STORED) as archive:
-        archive.extractall(folder := tmp_path_factory.mktemp("stored"), filter="data")
-    return folder / "format-2"
+def unpack(path: Path, folder: Path) -> Path:
+    with tarfile.open(path) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / path.name.removesuffix(".tar.xz")
+
+
+@pytest.fixture(params=STORED, ids=lambda path: path.name.removesuffix(".tar.xz"))
+def stored(request, tmp_path):
+    """The files of each format."""
+    return unpack(request.param, tmp_path)
 
 
 @pytest.fixture
-def stored(tmp_path):
-    """The files of format 2, to be written to."""
-    with tarfile.open(STORED) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / "format-2"
+def format_2(tmp_path):
+    return unpack(DATA / "format-2.tar.xz", tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +78,17 @@ def table(path: Path, key: str) -> dict[str, dict[str, str]]:
         return {row[key]: row for row in csv.DictReader(file)}
 
 
-class TestFormat2:
+def check_sweep(stored: Path, rows: list) -> None:
+    """All five trials are done, in the folders and with the losses of a sweep that was not stopped."""
+    assert [row.state for row in rows] == ["done"] * 5
+    assert [row.point.get("num_streams") for row in rows] == [1, 2, 1, 2, None]
+    found, expected = table(stored / "sweep" / "table.csv", "folder"), table(stored / "sweep-table.csv", "folder")
+    assert found.keys() == expected.keys()
+    for folder, row in expected.items():
+        assert float(found[folder]["log_loss_0"]) == pytest.approx(float(row["log_loss_0"]), abs=CLOSE)
+
+
+class TestStored:
     @pytest.mark.parametrize("name", ["transformer", "async", "er", "replay-streams"])
     def test_a_stopped_run_goes_on(self, stored, name):
         with warnings.catch_warnings():
@@ -125,26 +140,24 @@ class TestFormat2:
         for learner, row in expected.items():
             assert float(found[learner]["log_loss"]) == pytest.approx(float(row["log_loss"]), abs=CLOSE)
 
-    @pytest.mark.parametrize("names", ["old", "new"])
-    def test_a_stopped_sweep_goes_on_in_its_folders(self, stored, names):
+    def test_a_stopped_sweep_goes_on_in_its_folders(self, stored):
         pytest.importorskip("optuna")
-        file = stored / "small.toml"
-        if names == "new":  # the user has written the new names into the file
-            text = file.read_text()
-            for old, new in {"heads": "num_query_heads", "chunk": "chunk_size", "recent": "recent_window", "rate": "learning_rate",
-                             "neighbours": "num_neighbors", "streams": "num_streams"}.items():  # fmt: skip
-                text = text.replace(f"\n{old} =", f"\n{new} =")
-            file.write_text(text.replace("er.rate", "er.learning_rate"))
-        old = "rate is now called learning_rate" if names == "old" else "^hidden is now called hidden_sizes$"
-        with pytest.warns(FutureWarning, match=old) as warned:
-            _, rows, directory = sweep(file, out=stored / "sweep", jobs=0)
-        assert len(warned) == 1
-        assert [row.state for row in rows] == ["done"] * 5
-        assert [row.point.get("num_streams") for row in rows] == [1, 2, 1, 2, None]
-        found, expected = table(directory / "table.csv", "folder"), table(stored / "sweep-table.csv", "folder")
-        assert found.keys() == expected.keys()
-        for folder, row in expected.items():
-            assert float(found[folder]["log_loss_0"]) == pytest.approx(float(row["log_loss_0"]), abs=CLOSE)
+        old = stored.name == "format-2"
+        with pytest.warns(FutureWarning, match="rate is now called learning_rate") if old else nullcontext() as warned:
+            rows = sweep(stored / "small.toml", out=stored / "sweep", jobs=0)[1]
+        assert not old or len(warned) == 1
+        check_sweep(stored, rows)
+
+    def test_a_stopped_sweep_goes_on_when_the_new_names_are_written_into_its_file(self, format_2):
+        pytest.importorskip("optuna")
+        file = format_2 / "small.toml"
+        text = file.read_text()
+        for old, new in SETTINGS.items():
+            text = text.replace(f"\n{old} =", f"\n{new} =")
+        file.write_text(text.replace("er.rate", "er.learning_rate"))
+        with pytest.warns(FutureWarning, match="^hidden is now called hidden_sizes$"):  # of the learner, as it is kept
+            rows = sweep(file, out=format_2 / "sweep", jobs=0)[1]
+        check_sweep(format_2, rows)
 
     def test_missing_settings_of_a_run_are_made_again_from_its_checkpoint(self, stored):
         directory = stored / "stopped-transformer"
@@ -154,15 +167,19 @@ class TestFormat2:
         assert read_stored_settings(directory / "settings.toml")[1] == learner
         assert learner["mlp_width"] == 12
 
-    def test_reading_changes_no_file(self, unpacked):
-        before = {path: path.read_bytes() for path in unpacked.rglob("*") if path.is_file()}
-        read_stored_settings(unpacked / "finished" / "settings.toml")
-        for path in unpacked.rglob("*.safetensors"):
+    def test_reading_changes_no_file(self, stored):
+        before = {path: path.read_bytes() for path in stored.rglob("*") if path.is_file()}
+        read_stored_settings(stored / "finished" / "settings.toml")
+        for path in stored.rglob("*.safetensors"):
             assert "rate" not in read_checkpoint(path).get("config", {})
-        assert {path: path.read_bytes() for path in unpacked.rglob("*") if path.is_file()} == before
+        assert {path: path.read_bytes() for path in stored.rglob("*") if path.is_file()} == before
 
 
 class TestSteps:
+    def test_files_of_every_format_are_kept(self):
+        assert [path.name for path in STORED] == [f"format-{n}.tar.xz" for n in range(2, 2 + len(STORED))]
+        assert len(STORED) >= migrations.FORMAT - 2
+
     def test_every_format_has_a_step(self):
         assert sorted(migrations.STEPS) == list(range(2, migrations.FORMAT + 1))
 
@@ -185,7 +202,7 @@ class TestSteps:
             assert (reason is not None) == refused
             assert not refused or "width" in str(reason)
 
-    def test_the_state_of_a_learner_can_be_renamed(self, tmp_path, monkeypatch, unpacked):
+    def test_the_state_of_a_learner_can_be_renamed(self, tmp_path, monkeypatch, format_2):
         """What a restructured learner does: it writes format 4, with another key, and still reads the older ones."""
 
         def renamed(kind: str, state: dict) -> dict:
@@ -194,9 +211,9 @@ class TestSteps:
 
         monkeypatch.setattr(migrations, "FORMAT", migrations.FORMAT + 1)
         monkeypatch.setitem(migrations.STEPS, migrations.FORMAT, migrations.Step(state=renamed))
-        run = read_checkpoint(max((unpacked / "finished" / "checkpoints").iterdir()))
-        home = read_checkpoint(max((unpacked / "home" / "saves").iterdir()))
-        saved = read_checkpoint(unpacked / "learner")
+        run = read_checkpoint(max((format_2 / "finished" / "checkpoints").iterdir()))
+        home = read_checkpoint(max((format_2 / "home" / "saves").iterdir()))
+        saved = read_checkpoint(format_2 / "learner")
         for state in (run["learner"], home, saved["state"]):
             assert "since_4" in state["learner"]
             assert "memory" not in state["learner"]
