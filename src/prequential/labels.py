@@ -124,6 +124,17 @@ class Labels:
         del self._names[known:]
 
 
+def num_seen_before(class_ids: np.ndarray, num_seen: int) -> np.ndarray:
+    """How many labels had been seen before each of consecutive examples (n,), if so many before the first.
+
+    >>> num_seen_before(np.array([0, 0, 2, 1]), 2).tolist()
+    [2, 2, 2, 3]
+    """
+    if len(class_ids) == 1:
+        return np.array([num_seen])
+    return np.maximum.accumulate(np.concatenate([[num_seen], class_ids[:-1] + 1]))
+
+
 def _plain(label: Any) -> Any:
     """NumPy scalars as the Python values they equal, so that 3 and np.int64(3) are one label everywhere."""
     if not isinstance(label, np.generic):

@@ -11,7 +11,7 @@ import pytest
 
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.records import PART, RecordWriter, part_bounds, read_records
-from prequential.learners.base import Charges
+from prequential.learners.charges import Charges
 from prequential.storage.checkpoint import read_checkpoint, write_checkpoint
 
 KNOWN = ["cat", 7, ("a", 1), "ünï", "", "dog"]  # the label of each output unit

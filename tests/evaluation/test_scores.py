@@ -10,7 +10,7 @@ import pytest
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.evaluation import RecordWriter, Scores
 from prequential.evaluation.scores import CURVE_ROWS, TASK_ROWS, Folded, position_bins
-from prequential.learners.base import Charges, charge
+from prequential.learners.charges import Charges, charge
 from prequential.storage.checkpoint import read_checkpoint, same_state, write_checkpoint
 
 

@@ -14,7 +14,7 @@ from prequential.errors import BadSetting
 from prequential.evaluation.scores import Scores
 from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.experiment import Claim, Outcome, Request, Results
-from prequential.learners.base import Charges
+from prequential.learners.charges import Charges
 from prequential.registry import make_learner
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -7,7 +7,7 @@ import pytest
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import Scores
-from prequential.learners.base import Charges
+from prequential.learners.charges import Charges
 from prequential.plots.comparison import draw_accuracies, draw_bits, draw_costs, draw_losses
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from prequential.errors import BadInput, BadSetting
 from prequential.evaluation import Scores
-from prequential.learners.base import Charges
+from prequential.learners.charges import Charges
 from prequential.plots import draw_calibration, draw_run, draw_tasks, save
 from prequential.plots.curves import groups_of_tasks, points_within_task
 from prequential.plots.style import label_ends

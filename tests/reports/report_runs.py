@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from prequential.evaluation.records import RecordWriter
-from prequential.learners.base import Charges
+from prequential.learners.charges import Charges
 from prequential.runs.settings import RunSettings, write_settings
 from prequential.settings import Settings
 

@@ -13,7 +13,7 @@ import pytest
 from prequential.errors import BadInput
 from prequential.evaluation.records import RecordWriter
 from prequential.evaluation.scores import Scores
-from prequential.learners.base import Charges
+from prequential.learners.charges import Charges
 from prequential.reports import write_report
 from prequential.reports.data import group_names, page_data
 from prequential.reports.figures import draw_alone, length_panel

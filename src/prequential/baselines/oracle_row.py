@@ -9,7 +9,8 @@ import numpy as np
 
 from prequential.baselines.oracle import Oracle
 from prequential.errors import BadInput
-from prequential.learners.base import Charges, OnlineLearner, check_seed
+from prequential.learners.base import OnlineLearner, check_seed
+from prequential.learners.charges import Charges
 
 
 class OracleRow(OnlineLearner):

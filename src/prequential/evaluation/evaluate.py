@@ -9,7 +9,8 @@ import numpy as np
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import Scores
-from prequential.learners.base import Charges, OnlineLearner
+from prequential.learners.base import OnlineLearner
+from prequential.learners.charges import Charges
 from prequential.streams.convert import as_stream
 from prequential.streams.stream import Chunk
 

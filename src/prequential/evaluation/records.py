@@ -18,7 +18,7 @@ from prequential.storage.files import make_directory, refuse_links, remove_tempo
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from prequential.learners.base import Charges
+    from prequential.learners.charges import Charges
 
 FIRST_PART = 1024  # a short first part, so that a run can be looked at early
 PART = 65536  # the examples of a full part
@@ -60,7 +60,7 @@ class RecordWriter:
     Examples
     --------
     >>> import tempfile
-    >>> from prequential.learners.base import Charges
+    >>> from prequential.learners.charges import Charges
     >>> folder = tempfile.mkdtemp()
     >>> writer = RecordWriter(folder)
     >>> charges = Charges(np.array([0.7, 0.2]), np.array([-1, 0]), np.array([False, True]), np.array([0.0, 0.8]))

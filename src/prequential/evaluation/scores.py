@@ -16,7 +16,7 @@ from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.evaluation.records import read_records, read_task_starts
 
 if TYPE_CHECKING:
-    from prequential.learners.base import Charges
+    from prequential.learners.charges import Charges
 
 CURVE_ROWS = 2048  # points of the learning curve before neighbours are merged
 TASK_ROWS = 4096  # tasks told apart before neighbours are merged
@@ -114,7 +114,7 @@ class Scores:
 
     Examples
     --------
-    >>> from prequential.learners.base import Charges
+    >>> from prequential.learners.charges import Charges
     >>> scores = Scores(classes=4)
     >>> half, unit = np.full(8, 0.5), np.zeros(8, int)
     >>> scores.update(0, Charges(log_loss=-np.log(half), predicted=unit, correct=np.arange(8) % 4 > 0, confidence=half))

@@ -1,13 +1,12 @@
-"""The one small interface behind which every learner stands."""
+"""The interface of every learner."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
@@ -15,7 +14,8 @@ import numpy as np
 
 from prequential.deprecation import warn_renamed
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
-from prequential.labels import Labels
+from prequential.labels import Labels, num_seen_before
+from prequential.learners.charges import Charges, Probabilities, charge
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
 from prequential.learners.outliers import Hint
 from prequential.learners.transaction import Guard, Uninterrupted
@@ -28,42 +28,16 @@ from prequential.trust import stored_arguments
 Made = TypeVar("Made")
 
 
-class Probabilities(dict[Hashable, float]):
-    """The probability of each label seen so far; a label never seen gets an equal part of the remaining mass.
-
-    >>> p = Probabilities([("cat", 0.5), ("dog", 0.3)], unseen=0.1)
-    >>> p["cat"], p["bird"]
-    (0.5, 0.1)
-    """
-
-    def __init__(self, known: Iterable[tuple[Hashable, float]], unseen: float) -> None:
-        super().__init__(known)
-        self.unseen = unseen  # the probability of any one label that was never seen
-
-    def __missing__(self, label: Hashable) -> float:
-        return self.unseen
-
-
-@dataclass(frozen=True)
-class Charges:
-    """What n examples cost, in the order they came. All of it was fixed before their labels were learnt."""
-
-    log_loss: np.ndarray  # (n,) -log p(y_t | x_t, past) in nats
-    predicted: np.ndarray  # (n,) the unit of the most probable label met so far, -1 before there is one
-    correct: np.ndarray  # (n,) whether that was the label
-    confidence: np.ndarray  # (n,) the probability given to the predicted label
-
-
 class OnlineLearner(ABC):
-    """Predicts a label from x and the past, is told the label, learns.
+    """A classifier that predicts each example of a stream from x and the past, and then learns it.
 
-    A subclass writes `_predict` and `_learn` (and `_observe` where a chunk can be done faster than one by one),
-    `config`, `_state_dict` and `_load_state_dict`. It sees labels only as the numbers of their output units, and must give
-    every one of the `capacity` units a probability, those not yet given to any label included.
+    A subclass writes `_predict`, `_learn`, `_state_dict` and `_load_state_dict` (and `_observe` where several examples can
+    be processed faster than one by one). It sees labels as class ids 0, 1, 2, ... in the order of first appearance, and
+    gives each of the `capacity` class ids a probability, also those that have no label yet.
 
-    All of it may be called from several threads: calls that change the learner are done one after the other, and each
-    prediction is that of a moment between two of them. A call that learns does all of it or, whatever is raised,
-    nothing, in memory as on disk; Ctrl-C comes through when it is done. `copy.deepcopy` gives a learner of its own.
+    All methods may be called from several threads: calls that change the learner are serialized, and each prediction uses
+    the state between two of them. A call that learns is atomic: it does everything or, whatever is raised, nothing, in
+    memory and on disk; Ctrl-C is deferred until it is done. `copy.deepcopy` makes an independent learner.
 
     Parameters
     ----------
@@ -73,22 +47,21 @@ class OnlineLearner(ABC):
         Whether features may be NaN, meaning "not measured".
     """
 
-    names: ClassVar[
-        dict[str, dict[str, Any]]
-    ] = {}  # names for `make_learner` and their options; by default the class's
-    stride: int = 1  # how many examples `observe` handles best at once
+    # names for `make_learner`, each with the options it stands for; by default the class's own name
+    names: ClassVar[dict[str, dict[str, Any]]] = {}
+    stride: int = 1  # how many examples `observe` processes best at once
     standardize: bool | None = None  # False: features are used as they are, which float32 must hold
-    small_state = False  # whether taking the state before every call costs next to nothing
+    small_state = False  # whether copying the state before every call costs next to nothing
 
     def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False) -> None:
         self.labels = Labels(classes)
         check_fits(32.0 * self.labels.capacity, f"classes ({self.labels.capacity})")
         self.missing = missing
-        self.position = 0  # how many examples it has learnt from
-        self.shape: tuple[int, ...] | None = None  # of one x; found from the first example
+        self.position = 0  # how many examples it has learned
+        self.shape: tuple[int, ...] | None = None  # of one x, as in the first example
         self._guard = Guard()
-        self._changing = False  # inside a call: whether the learner itself has begun to change
-        self._known_before = 0  # inside a call: how many labels had been met
+        self._changing = False  # inside a call: whether there is something to undo
+        self._known_before = 0  # inside a call: how many labels had been seen before it
 
     # What a user calls. A name that ends in _one takes one example, one that ends in _many takes several. `predict`,
     # `predict_proba` and `learn` are short for the _one forms; `observe` is predict_many and learn_many in turns.
@@ -178,18 +151,18 @@ class OnlineLearner(ABC):
         known_before = self._known_before
         log_p = self._observe(x, class_ids)
         # an example's label may be new, and labels new in this call count as known only for the examples after it
-        known = np.maximum.accumulate(np.concatenate([[known_before], class_ids[:-1] + 1]))
+        known = num_seen_before(class_ids, known_before)
         return charge(log_p, class_ids, known)
 
     def replay_from(self, stream: Stream | None) -> None:
-        """Says that what was learnt so far and what comes next are the examples of this stream, from its start on.
+        """Declares that the past and the coming examples are those of this stream, from its start on.
 
-        So those before `position` can be read again there. None: what comes next is not from that stream. Learners
-        that never look back ignore it.
+        So a learner can read examples before `position` again from the stream, instead of keeping a copy. None: the coming
+        examples are not from that stream. Learners without replay ignore it.
         """
 
     def flush(self) -> None:
-        """Learns from whatever was put off until later. Learners that put nothing off ignore it."""
+        """Learns from pending examples now. Learners without pending examples ignore it."""
 
     def macs_per_example(self) -> float | None:
         """Multiply-accumulates spent per example on predicting and learning; None where they are not counted."""
@@ -201,7 +174,7 @@ class OnlineLearner(ABC):
         return 0
 
     def hints(self, names: Sequence[str] | None = None) -> list[str]:
-        """What looks broken in the features, at most one sentence for each; `names` are those of the features."""
+        """Suspicious values in the features, at most one sentence for each; `names` are those of the features."""
         examples = self.position
         return [
             hint.sentence(examples, names[hint.feature] if names is not None and hint.feature < len(names) else None)
@@ -214,7 +187,7 @@ class OnlineLearner(ABC):
     # Saving.
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that what comes next depends on: nested dicts of arrays, tensors and JSON values."""
+        """A copy of everything that future predictions depend on: nested dicts of arrays, tensors and JSON values."""
         with self._alone():
             return self._whole_state()
 
@@ -228,7 +201,7 @@ class OnlineLearner(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from exactly where `state_dict()` was taken."""
+        """Restores exactly the moment at which `state_dict()` was taken."""
         with self._guard.changing(), self._guard.inside(whole=False):
             self._check_state(state)
             try:
@@ -237,12 +210,12 @@ class OnlineLearner(ABC):
                 self.shape = None if state["shape"] is None else tuple(state["shape"])
                 self._load_state_dict(state["learner"])
             except BaseException as error:
-                self._give_up(error)
+                self._mark_broken(error)
                 raise
             self._guard.broken = self._guard.mend = None
 
     def _check_state(self, state: dict[str, Any]) -> None:
-        """Refuses a state that is not one of this learner, before anything is allocated for it."""
+        """Refuses the state of another kind of learner, before anything is allocated for it."""
         capacity, position, shape = state["labels"]["capacity"], state["position"], state["shape"]
         if capacity != self.labels.capacity:
             raise BadCheckpoint(f"it was saved with classes {capacity!r}, expected {self.labels.capacity}")
@@ -265,7 +238,7 @@ class OnlineLearner(ABC):
 
     @contextmanager
     def _beside(self, path: Path) -> Iterator[dict[str, Any]]:
-        """Writes what does not go into the file beside it; what the file says of that. Most learners have nothing."""
+        """Writes data that does not go into the file beside it; returns what the file says of it. By default nothing."""
         yield {}
 
     @classmethod
@@ -286,7 +259,7 @@ class OnlineLearner(ABC):
         return learner
 
     def _load_beside(self, path: Path, saved: dict[str, Any]) -> None:
-        """Takes what `save` left beside the file, before the state is loaded. Most learners leave nothing there."""
+        """Reads what `save` left beside the file, before the state is loaded. By default nothing."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         with self._alone():
@@ -300,7 +273,7 @@ class OnlineLearner(ABC):
         return {}
 
     def _take_copy(self, other: Self) -> None:
-        """Becomes what another learner made alike is."""
+        """Copies the state of another learner that was made with the same arguments."""
         self.load_state_dict(other._whole_state())
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -310,7 +283,7 @@ class OnlineLearner(ABC):
             "copy.deepcopy(learner) makes another one here"
         )
 
-    # What a subclass writes. x is checked, (n, *shape); class_ids are the output units of the labels, (n,) int64.
+    # What a subclass writes. x is checked, (n, *shape); class_ids are those of the labels, (n,) int64.
 
     def config(self) -> dict[str, Any]:
         """The arguments that build this learner anew, as JSON values; by default its attributes of the same names."""
@@ -318,7 +291,7 @@ class OnlineLearner(ABC):
         return {"classes": self.labels.capacity, **{name: getattr(self, name) for name in names}}
 
     def _prepare(self, x: np.ndarray) -> None:
-        """Makes what depends on what x looks like, before the first example is taken; may refuse it."""
+        """Makes what depends on the shape of x, before the first example is learned; may refuse it."""
 
     @abstractmethod
     def _predict(self, x: np.ndarray) -> np.ndarray:
@@ -345,7 +318,7 @@ class OnlineLearner(ABC):
     # Checking, before anything changes.
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
-        """xs as an array, after everything that could be wrong with it or with the labels has been looked for."""
+        """xs as an array, after all checks of examples and labels."""
         x = as_examples(xs, self.position, missing=self.missing)
         if len(x) == 0 or (ys is not None and len(ys) != len(x)):
             raise BadInput(f"example {self.position}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
@@ -362,7 +335,7 @@ class OnlineLearner(ABC):
         return False
 
     def _make_ready(self, x: np.ndarray) -> None:
-        """`_prepare`, where too little memory is a sentence as well."""
+        """`_prepare`, where too little memory gives a sentence as well."""
         try:
             self._prepare(x)
         except (MemoryError, RuntimeError) as error:
@@ -387,17 +360,17 @@ class OnlineLearner(ABC):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody else changes the learner, and nothing that it has begun is under way."""
+        """Holds the learner exclusively, after steps that run in a thread are finished."""
         with self._guard.changing():
             self._wait()
             with self._guard.inside():
                 yield
 
     def _wait(self, count: int | None = None) -> None:
-        """Waits until so many examples can be taken at once (None: until nothing is under way), while others predict."""
+        """Waits until so many examples can be learned at once (None: until no step runs); others may predict meanwhile."""
 
     def _take_in(self, xs: Any, ys: Sequence[Hashable], act: Callable[[np.ndarray, np.ndarray], Made]) -> Made:
-        """What `act` makes of examples that it learns; where anything is raised, nothing has changed."""
+        """Calls `act` with checked examples, which it learns; if anything is raised, nothing has changed."""
         with self._guard.changing():
             x, y = self._admitted(xs, ys)
             self._wait(len(x))
@@ -405,7 +378,7 @@ class OnlineLearner(ABC):
             def take() -> Made:
                 self._make_ready(x)
                 self._known_before = len(self.labels)
-                class_ids = self._commit(x, y)
+                class_ids = self._accept(x, y)
                 self._changing = True
                 made = act(x, class_ids)
                 self.position += len(class_ids)
@@ -414,7 +387,7 @@ class OnlineLearner(ABC):
             return self._attempt(len(x), take)
 
     def _attempt(self, count: int, act: Callable[[], Made]) -> Made:
-        """Does something that learns from so many examples, all of it or nothing; `_changing` says from when on it does."""
+        """Calls what learns so many examples; if it raises after setting `_changing`, the learner is restored."""
         with self._guard.inside(), Uninterrupted() as self._guard.signals:
             before = self._before(count)
             self._changing = False
@@ -449,7 +422,7 @@ class OnlineLearner(ABC):
         """The call is over: what was recorded to undo it is no longer needed."""
 
     def _revert(self, before: dict[str, Any], error: BaseException) -> None:
-        """Makes everything as it was, or where that cannot be done, says so from now on."""
+        """Restores everything; if that is impossible, the learner refuses all further calls."""
         self.labels.forget(before["known"])
         self.shape = before["shape"]
         try:
@@ -459,20 +432,20 @@ class OnlineLearner(ABC):
             elif self._changing:
                 self._recover(error)
         except BaseException as second:
-            self._give_up(error if isinstance(second, NotImplementedError) else second)
+            self._mark_broken(error if isinstance(second, NotImplementedError) else second)
         self._changing = False
 
     def _recover(self, error: BaseException) -> None:
-        """Goes back to what it was from what is kept elsewhere; most learners keep nothing elsewhere."""
+        """Restores the state from a save and the journal. By default there is none."""
         raise NotImplementedError
 
-    def _give_up(self, error: BaseException) -> None:
+    def _mark_broken(self, error: BaseException) -> None:
         why = f"{type(error).__name__}: {error}".splitlines()[0][:120]
         self._guard.broken = (
-            f"this learner stopped inside a step ({why}), so that what it knows is not whole; load an earlier save"
+            f"this learner stopped inside a step ({why}), so that its state is inconsistent; load an earlier save"
         )
 
-    def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
+    def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         self.shape = x.shape[1:]
         return np.asarray(self.labels.assign(ys), dtype=np.int64)
 
@@ -492,23 +465,3 @@ def check_missing(missing: bool, standardize: bool | None) -> None:
     """Refuses missing features where nothing takes their place."""
     if missing and standardize is False:
         raise BadSetting("standardize (False) must be True where features may be missing: a missing one is the mean")
-
-
-def charge(log_p: np.ndarray, class_ids: np.ndarray, known: np.ndarray) -> Charges:
-    """What each example costs, given the log-probabilities of all units and how many labels were known at that time.
-
-    The mass on units no label has been given yet is shared equally among the labels that could still come, so the
-    probabilities of all `capacity` labels add up to one and a label never met before costs exactly what was set
-    aside for it.
-    """
-    n, capacity = log_p.shape
-    log_p = log_p.astype(np.float64)
-    rows = np.arange(n)
-    log_loss = -log_p[rows, class_ids]
-    for i in np.flatnonzero(class_ids >= known):
-        rest = log_p[i, known[i] :]
-        log_loss[i] = -(np.logaddexp.reduce(rest) - np.log(capacity - known[i]))
-    met = np.where(np.arange(capacity) < known[:, None], log_p, -np.inf)  # (n, capacity)
-    predicted = np.where(known > 0, met.argmax(1), -1)
-    confidence = np.where(known > 0, np.exp(met[rows, np.maximum(predicted, 0)]), 0.0)
-    return Charges(log_loss, predicted, predicted == class_ids, confidence)

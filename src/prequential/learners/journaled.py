@@ -57,8 +57,8 @@ class JournaledLearner(OnlineLearner):
         self.memory = other.memory.copy()
         super()._take_copy(other)
 
-    def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
-        class_ids = super()._commit(x, ys)
+    def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
+        class_ids = super()._accept(x, ys)
         if self.keeps_past:
             self.memory.write(x, [self.labels[class_id] for class_id in class_ids])
             self.memory.advance(len(class_ids))

@@ -57,7 +57,7 @@ def draw_accuracies(scores: Many, path: str | Path | None = None) -> Figure:
 
     Examples
     --------
-    >>> from prequential.learners.base import Charges
+    >>> from prequential.learners.charges import Charges
     >>> guess = Scores(classes=2)
     >>> half, unit = np.full(500, 0.5), np.zeros(500, int)
     >>> guess.update(0, Charges(-np.log(half), predicted=unit, correct=np.arange(500) % 2 > 0, confidence=half))

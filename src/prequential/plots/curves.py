@@ -39,7 +39,7 @@ def draw_run(scores_by_name: dict[str, Scores], path: str | Path | None = None, 
 
     Examples
     --------
-    >>> from prequential.learners.base import Charges
+    >>> from prequential.learners.charges import Charges
     >>> scores = Scores(classes=2)
     >>> half, unit = np.full(500, 0.5), np.zeros(500, int)
     >>> scores.update(0, Charges(-np.log(half), predicted=unit, correct=np.arange(500) % 2 > 0, confidence=half))

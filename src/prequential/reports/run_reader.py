@@ -12,7 +12,7 @@ import numpy as np
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.records import damage, part_bounds
 from prequential.evaluation.scores import Folded, Scores
-from prequential.learners.base import Charges
+from prequential.learners.charges import Charges
 from prequential.runs.settings import RunSettings, read_stored_settings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import read_checkpoint, short

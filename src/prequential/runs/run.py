@@ -24,7 +24,7 @@ from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.evaluate import evaluate
 from prequential.evaluation.records import RecordWriter
 from prequential.evaluation.scores import Scores
-from prequential.learners.base import Charges
+from prequential.learners.charges import Charges
 from prequential.learners.transformer.distributed import here
 from prequential.plots.curves import draw_run
 from prequential.registry import make_learner

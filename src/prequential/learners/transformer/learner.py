@@ -180,10 +180,10 @@ class Learner(OnlineLearner):
     def _cut_short(self) -> None:
         self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
 
-    def _commit(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
+    def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         if self.settings.async_steps and os.getpid() != self._process:
             raise BadInput("this process was forked: a learner whose steps run behind can predict in it, but not learn")
-        slots = super()._commit(x, ys)
+        slots = super()._accept(x, ys)
         self._memory.write(x, [self.labels[slot] for slot in slots])
         return slots
 

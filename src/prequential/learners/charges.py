@@ -1,0 +1,58 @@
+"""Probabilities by label, and the scores of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class Probabilities(dict[Hashable, float]):
+    """The probability of each label seen so far; a label never seen gets an equal part of the remaining mass.
+
+    >>> p = Probabilities([("cat", 0.5), ("dog", 0.3)], unseen=0.1)
+    >>> p["cat"], p["bird"]
+    (0.5, 0.1)
+    """
+
+    def __init__(self, known: Iterable[tuple[Hashable, float]], unseen: float) -> None:
+        super().__init__(known)
+        self.unseen = unseen  # the probability of any one label that was never seen
+
+    def __missing__(self, label: Hashable) -> float:
+        return self.unseen
+
+
+@dataclass(frozen=True)
+class Charges:
+    """The scores of n consecutive examples. Each was fixed before the example's label was used."""
+
+    log_loss: np.ndarray  # (n,) -log p(y_t | x_t, past) in nats
+    predicted: np.ndarray  # (n,) class id of the most probable label seen so far, -1 before the first
+    correct: np.ndarray  # (n,) whether that was the label
+    confidence: np.ndarray  # (n,) the probability given to the predicted label
+
+
+def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray) -> Charges:
+    """Scores each example, given log-probabilities (n, capacity) and how many labels had been seen before it, (n,).
+
+    The mass on class ids that have no label yet is spread equally over the labels that could still come. So the
+    probabilities of all `capacity` labels sum to one, and a label seen for the first time is scored like any other.
+
+    >>> log_p = np.log([[0.5, 0.3, 0.2]])
+    >>> charges = charge(log_p, np.array([1]), np.array([1]))  # one label seen before; a second one comes
+    >>> float(np.exp(-charges.log_loss[0]).round(2)), int(charges.predicted[0])
+    (0.25, 0)
+    """
+    n, capacity = log_p.shape
+    log_p = log_p.astype(np.float64)
+    rows = np.arange(n)
+    log_loss = -log_p[rows, class_ids]
+    for i in np.flatnonzero(class_ids >= num_seen):
+        rest = log_p[i, num_seen[i] :]
+        log_loss[i] = -(np.logaddexp.reduce(rest) - np.log(capacity - num_seen[i]))
+    seen = np.where(np.arange(capacity) < num_seen[:, None], log_p, -np.inf)  # (n, capacity)
+    predicted = np.where(num_seen > 0, seen.argmax(1), -1)
+    confidence = np.where(num_seen > 0, np.exp(seen[rows, np.maximum(predicted, 0)]), 0.0)
+    return Charges(log_loss, predicted, predicted == class_ids, confidence)
