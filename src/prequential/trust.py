@@ -3,7 +3,7 @@
 What a user writes on the command line, in Python, or in a file given as an argument (`run --config FILE`, `sweep FILE`)
 is his own word. What is read from a directory that was there before (`resume`, `show`, `compare --out` and the runs
 inside, a sweep's own copy of its file) is stored. A stored name may mean what comes with this package, a classifier that
-`learners/baselines/libraries.py` lets through, and data to read. For anything beyond (fetching data, a database on the
+`baselines/libraries.py` lets through, and data to read. For anything beyond (fetching data, a database on the
 net, another directory to write to) the user must say that the directory is to be trusted.
 """
 

@@ -1,0 +1,177 @@
+"""Checks of states: snapshots, saves and copies restore a learner, and nothing is shared or grows."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import sys
+import tempfile
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from prequential.errors import BadInput
+from prequential.learners.base import OnlineLearner
+from prequential.storage.checkpoint import same_state
+from prequential.testing.examples import TOLERANCE, Make, RecordedStream, make_examples
+
+
+def check_state_is_a_snapshot(make: Make) -> None:
+    """A state must not change while the learner learns on, and loading it, once or twice, must restore that moment."""
+    learner, (x, y) = make(3), make_examples(80)
+    learner.replay_from(RecordedStream(x, y))
+    learner.observe(x[:40], y[:40])
+    taken = learner.state_dict()
+    then = copy.deepcopy(taken)  # what it was, whatever the learner still holds of it
+    first = learner.observe(x[40:], y[40:])
+    assert same_state(taken, then), "a state changed while the learner learned on"
+    assert not same_state(taken, learner.state_dict()), "learning changed nothing"
+    for time in ("once", "twice"):
+        learner.load_state_dict(taken)
+        assert same_state(learner.state_dict(), then), f"loading a state {time} gave another state"
+        again = learner.observe(x[40:], y[40:])
+        assert np.array_equal(first.log_loss, again.log_loss), f"after loading a state {time} it goes on otherwise"
+        assert same_state(taken, then), "a loaded state changed while the learner learned on"
+
+
+def check_same_again(make: Make) -> None:
+    """Two learners made alike and given the same examples must be equal to the last bit."""
+    x, y = make_examples(70)
+    first, second = make(3), make(3)
+    a, b = first.observe(x, y), second.observe(x, y)
+    assert np.array_equal(a.log_loss, b.log_loss), "the same examples gave other losses"
+    assert same_state(first.state_dict(), second.state_dict()), "the same examples gave another state"
+
+
+def check_learners_share_nothing(make: Make) -> None:
+    """What happens to one learner must not reach another, nor NumPy's or PyTorch's own random numbers."""
+    x, y = make_examples(60)
+    alone = make(3).observe(x, y)
+    first, second = make(3), make(3)
+    np.random.seed(5)  # noqa: NPY002 (the global generator is what is checked)
+    expected = np.random.random()  # noqa: NPY002
+    np.random.seed(5)  # noqa: NPY002
+    torch_before = torch.random.get_rng_state()
+    losses = []
+    for t in range(0, 60, 10):
+        losses.append(first.observe(x[t : t + 10], y[t : t + 10]).log_loss)
+        second.observe(-x[t : t + 10], y[::-1][t : t + 10])
+    assert np.allclose(np.concatenate(losses), alone.log_loss, atol=TOLERANCE), "another learner changed the losses"
+    assert np.random.random() == expected, "NumPy's global generator was used"  # noqa: NPY002
+    assert torch.equal(torch.random.get_rng_state(), torch_before), "PyTorch's global generator was used"
+
+
+def check_save_load(make: Make) -> None:
+    """A learner saved at any moment and loaded must go on exactly as the one that was not."""
+    x, y = make_examples(100)
+    for cut in (0, 1, 33, 64):
+        learner = make(3)
+        if cut:
+            learner.observe(x[:cut], y[:cut])
+        with tempfile.TemporaryDirectory() as folder:
+            learner.save(Path(folder) / "learner")
+            loaded = type(learner).load(Path(folder) / "learner")
+        assert same_state(learner.state_dict(), loaded.state_dict()), f"what was loaded at example {cut} differs"
+        a, b = learner.observe(x[cut:], y[cut:]), loaded.observe(x[cut:], y[cut:])
+        assert np.array_equal(a.log_loss, b.log_loss), f"loaded at example {cut}, it goes on otherwise"
+        assert same_state(learner.state_dict(), loaded.state_dict()), f"loaded at example {cut}, it ends otherwise"
+
+
+def check_copies(make: Make) -> None:
+    """A deep copy must be a learner of its own that goes on alike; pickling must be refused in one sentence."""
+    x, y = make_examples(100)
+    for cut in (0, 45):
+        learner = make(3)
+        if cut:
+            learner.observe(x[:cut], y[:cut])
+        copied = copy.deepcopy(learner)
+        assert same_state(learner.state_dict(), copied.state_dict()), f"a copy at example {cut} differs"
+        copied.observe(-x[cut:], y[cut:])
+        again = copy.deepcopy(learner)
+        del copied
+        a, b = again.observe(x[cut:], y[cut:]), learner.observe(x[cut:], y[cut:])
+        assert np.array_equal(a.log_loss, b.log_loss), f"a copy at example {cut} goes on otherwise"
+        assert same_state(learner.state_dict(), again.state_dict()), f"a copy at example {cut} ends otherwise"
+        try:
+            pickle.dumps(learner)
+        except BadInput as error:
+            assert "save(path)" in str(error), f"{str(error)!r} does not say how a learner is kept"
+        else:
+            raise AssertionError("a learner was pickled")
+
+
+def check_threads(make: Make) -> None:
+    """Predicted from several threads while another learns, each prediction must be that of some moment in between."""
+    x, y = make_examples(70)
+    alone = make(3)
+    alone.learn_many(x[:30], y[:30])
+    moments = [alone.predict_log_proba_many(x[:1]).tobytes()]
+    for t in range(30, 70):
+        alone.learn(x[t], y[t])
+        moments.append(alone.predict_log_proba_many(x[:1]).tobytes())
+    learner, known = make(3), set(moments)
+    learner.learn_many(x[:30], y[:30])
+    over, found = threading.Event(), []
+
+    def predict() -> None:
+        while not over.is_set():
+            try:
+                if learner.predict_log_proba_many(x[:1]).tobytes() not in known:
+                    found.append("a prediction that belongs to no moment")
+                learner.predict(x[0])
+            except Exception as error:
+                found.append(repr(error))
+
+    threads = [threading.Thread(target=predict) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for t in range(30, 70):
+            learner.learn(x[t], y[t])
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not found, f"{len(found)} predictions during learning went wrong: {found[0]}"
+    assert same_state(alone.state_dict(), learner.state_dict()), "predictions during learning changed what was learned"
+
+
+def check_memory(make: Make) -> None:
+    """Memory must stay the same however long the stream is."""
+    learner = make(3)
+    x, y = make_examples(200)
+    tracemalloc.start()
+    try:
+        for _ in range(3):  # until everything that is kept has been made
+            learner.learn_many(x, y)
+        held, before = _held(learner)
+        for _ in range(12):
+            learner.learn_many(x, y)
+        after, grown = _held(learner)
+    finally:
+        tracemalloc.stop()
+    assert grown - before < 8 * 1024, f"2,400 more examples took {grown - before} more bytes"
+    assert after - held < 4 * 1024, f"2,400 more examples made the state larger by {after - held} bytes"
+
+
+def _held(learner: OnlineLearner) -> tuple[int, int]:
+    """Bytes in a learner's state, and in all Python objects there are."""
+    size = _bytes(learner.state_dict())  # also waits for whatever the learner does behind
+    # Python remembers where it found attributes, by names that libraries make anew in every call: up to 4,096 of them
+    (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
+    gc.collect()
+    return size, tracemalloc.get_traced_memory()[0]
+
+
+def _bytes(state: Any) -> int:
+    """The size of all arrays and tensors in a state; tracemalloc does not see PyTorch's."""
+    if isinstance(state, dict):
+        return sum(_bytes(part) for part in state.values())
+    if isinstance(state, list):
+        return sum(_bytes(part) for part in state)
+    return int(getattr(state, "nbytes", 0))
