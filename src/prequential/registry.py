@@ -1,6 +1,7 @@
-"""Learners by name, with options: `majority(window=100)`, `river:forest.ARFClassifier(n_models=5)`, `my_module:MyLearner`.
+"""Learners by name, with options: `majority(window=100)`, `river:forest.ARFClassifier`, `my_module:MyLearner(k=3)`.
 
-Built-in names are those of the learners that `prequential.baselines` exports; a class says in `names` what it is called.
+Built-in names are those of the learners that `prequential.baselines` exports; a class says in `names` what it is
+called.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def make_learner(
     Parameters
     ----------
     spec
-        A name, with options in parentheses where they differ from the defaults. `river:` and `sklearn:` are the prefixes
-        of any classifier of these libraries; its own settings are options too. `my_package.module:Class` is a subclass
-        of `OnlineLearner` in a module of one's own, which is imported.
+        A name, with options in parentheses where they differ from the defaults. `river:` and `sklearn:` are the
+        prefixes of any classifier of these libraries; its own settings are options too. `my_package.module:Class` is a
+        subclass of `OnlineLearner` in a module of one's own, which is imported.
     classes
         How many labels there can be, or the labels themselves.
     settings

@@ -2,9 +2,9 @@
 
 What a user writes on the command line, in Python, or in a file given as an argument (`run --config FILE`, `sweep FILE`)
 is his own word. What is read from a directory that was there before (`resume`, `show`, `compare --out` and the runs
-inside, a sweep's own copy of its file) is stored. A stored name may mean what comes with this package, a classifier that
-`baselines/libraries.py` lets through, and data to read. For anything beyond (fetching data, a database on the
-net, another directory to write to) the user must say that the directory is to be trusted.
+inside, a sweep's own copy of its file) is stored. A stored name may mean what comes with this package, a classifier
+that `baselines/libraries.py` lets through, and data to read. For anything beyond (fetching data, a database on the net,
+another directory to write to) the user must say that the directory is to be trusted.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def names_from(stored: Path | None, *, trust: bool = False) -> Iterator[None]:
     --------
     >>> with names_from(Path("runs/theirs")):
     ...     need_trust("to fetch https://example.org/data.zip")
-    Traceback (most recent call last):
-    prequential.trust.Untrusted: runs/theirs asks to fetch https://example.org/data.zip; if you trust who made it, add --trust (in Python trust=True)
+    Traceback (most recent call last):    prequential.trust.Untrusted: runs/theirs asks to fetch https://example.org/data.zip; if you trust who made it, add --trust (in Python trust=True)
     """
     token = _stored.set(None if trust else stored)
     try:
@@ -64,7 +63,7 @@ def need_trust(what: str) -> None:
 
 
 def stored_arguments(kind: type, config: Any, path: str | Path) -> dict[str, Any]:
-    """What a file says that an object is made with, after it was checked: known names, values of their kinds, no places.
+    """The arguments of an object as a file has them, after a check: known names, values of their kinds, no places.
 
     Parameters
     ----------

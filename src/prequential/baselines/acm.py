@@ -25,24 +25,25 @@ class ACM(OnlineLearner):
     """k nearest neighbors among all past examples.
 
     Every example is kept in an approximate index (HNSW, cosine). Probabilities are the counts of the k nearest labels
-    plus pseudo-counts spread over all classes, so that no label has probability 0; a tie goes to the nearer label. k and
-    the pseudo-counts are chosen before every example: those with the lowest recent log-loss. Before the first example all
-    labels are equally probable. Images are flattened to vectors of pixels.
+    plus pseudo-counts spread over all classes, so that no label has probability 0; a tie goes to the nearer label. k
+    and the pseudo-counts are chosen before every example: those with the lowest recent log-loss. Before the first
+    example all labels are equally probable. Images are flattened to vectors of pixels.
 
-    Memory grows with the stream: that is the method. What is kept is 4 bytes a feature (2 with `half`) and about 220 an example; what
-    the process takes is more, since arrays grow by doubling: with 256 features 1,514 bytes an example at 100,000 of them
-    (1,585 at 25,000), so 37 million are about 56 GB. Saving makes a copy of all of it. Needs the extra "neighbors".
+    Memory grows with the stream: that is the method. Each example takes 4 bytes per feature (2 with `half`) and about
+    220 more; the process takes more than that, since arrays grow by doubling: with 256 features 1,514 bytes per example
+    at 100,000 of them (1,585 at 25,000), so 37 million take about 56 GB. Saving makes a copy of all of it. Needs the
+    extra "neighbors".
 
     How many of the true neighbors are found depends on the data. Vectors without any structure are the worst: of 12,000
     Gaussian ones with 256 features, 0.96 of the 10 nearest with `ef_search` 128, 0.83 with 64. At 100,000 examples, 128
-    costs 1.7 ms of processor time an example and 64 costs 1.3 ms, of which `shards` threads do most side by side.
+    costs 1.7 ms of CPU time per example and 64 costs 1.3 ms, most of it in `shards` parallel threads.
 
     Parameters
     ----------
     classes
         How many labels there can be, or the labels themselves.
     num_neighbors
-        The number k; None chooses it from 1 to `most` as the stream goes.
+        The number k; None chooses it from 1 to `most` during the stream.
     most
         The largest k tried.
     links, ef_construction, ef_search
@@ -50,11 +51,12 @@ class ACM(OnlineLearner):
     block
         How many examples are inserted at once. The ones that wait are searched exactly, so nothing is found late.
     shards
-        How many graphs share the examples. They are searched side by side, with at most as many threads as PyTorch uses.
+        How many graphs share the examples. They are searched side by side, with at most as many threads as PyTorch
+        uses.
     half
         Whether to keep features as float16.
     standardize
-        Whether features are standardised by the past before they are compared and kept.
+        Whether features are standardized by past statistics before they are compared and kept.
     missing
         Whether features may be NaN; needs `standardize`, which puts the mean there.
     seed
@@ -145,7 +147,7 @@ class ACM(OnlineLearner):
         return np.where(item >= 0, self._class_ids[np.maximum(item, 0)], -1)
 
     def _log_knn_probs(self, neighbors: np.ndarray) -> np.ndarray:
-        """Log-probabilities (capacity,) from the class ids of the neighbors, nearest first, by the best choice so far."""
+        """Log-probabilities (capacity,) from the class ids of the neighbors, nearest first, by the best choice."""
         K = self.labels.capacity
         best, smoothing = divmod(int(self.loss.argmin()), len(SMOOTHINGS))
         neighbors = neighbors[: self.ks[best]]

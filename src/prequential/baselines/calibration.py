@@ -18,8 +18,8 @@ class Calibration:
     The noise of an example depends on the seed and on the example's position only, so predicting twice gives the same
     result and a resumed run the same numbers; it comes in antithetic pairs, which reduces the variance.
 
-    log(alpha) is moved once a block by the sum of the gradients of the log-loss over the (slowly forgotten) sum of their
-    squares: the natural gradient of one parameter, which needs no step size.
+    log(alpha) is moved once a block by the sum of the gradients of the log-loss over the (slowly forgotten) sum of
+    their squares: the natural gradient of one parameter, which needs no step size.
 
     Parameters
     ----------

@@ -19,24 +19,24 @@ from prequential.renames import OPTIONS, takes_old_names
 
 FACTORS = (2.0, 1.0, 0.5)  # of the learning rate, in the three copies of PoLRS
 MIDDLE = 1
-GAP = 0.005  # half a point between replay accuracy and next-batch accuracy is as it should be
+GAP = 0.005  # a difference of 0.5 % between replay and next-batch accuracy changes nothing
 
 
 @takes_old_names(OPTIONS)
 class ExperienceReplay(NetworkLearner):
     """A network trained on each new batch together with a batch drawn from a buffer of recent examples.
 
-    A step is taken on `batch` new examples (a block: all are predicted before it) and as many drawn uniformly from the
-    buffer, with loss 1/2 CE(new) + 1/2 CE(replayed). The new ones enter the buffer after the step, so they are never in
-    both halves; until the buffer holds something the loss is CE(new).
+    Each gradient step uses `batch` new examples (a chunk: all are predicted before the step) and as many drawn
+    uniformly from the buffer, with loss 1/2 CE(new) + 1/2 CE(replayed). The new ones enter the buffer after the step,
+    so no example is in both halves; while the buffer is empty the loss is CE(new).
 
-    With `polrs` there are three copies with 2, 1 and 1/2 times the learning rate. What is predicted is the prediction of
-    the copy with the highest next-batch accuracy since the last selection; at the selection, every `period` steps, all
-    take its weights, its rate becomes the middle one, and momenta are forgotten. (The paper selects every 5 of 90
-    segments of its stream, about 32,000 steps on CLOC.)
+    With `polrs` there are three copies with 2, 1 and 1/2 times the learning rate. The copy with the highest next-batch
+    accuracy since the last selection predicts. At a selection, every `period` steps, all copies get its weights, its
+    learning rate becomes the middle one, and momentum is reset. (The paper selects every 5 of 90 segments of its
+    stream, about 32,000 steps on CLOC.)
 
-    With `adrep` the buffer is doubled every `period` steps when accuracy on replayed batches was more than half a point
-    above that on new batches (what is in it is known by heart), and halved when it was as much below, down to a batch.
+    With `adrep` the buffer size is doubled every `period` steps if accuracy on replayed batches was more than 0.5 %
+    above that on new batches (the buffer is overfitted), and halved if it was as much below, down to a batch.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class ExperienceReplay(NetworkLearner):
     extractor
         For images: "convnet", "vgg", "convnext", or "none" for a classifier of pixels. "auto": convnet.
     batch
-        New examples a step, and replayed ones.
+        New examples per step, and replayed ones.
     buffer
         Examples in the buffer.
     learning_rate, momentum, weight_decay
@@ -61,7 +61,7 @@ class ExperienceReplay(NetworkLearner):
     period
         Steps between two selections.
     standardize
-        Whether features are standardised by the past; by default vectors are, images are not.
+        Whether features are standardized by past statistics; by default vectors are, images are not.
     device
         Where the network is: cpu, cuda, ...
     missing
@@ -108,8 +108,8 @@ class ExperienceReplay(NetworkLearner):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, chunk=batch, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize, device=device,
-            missing=missing, seed=seed,
+            classes, chunk=batch, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize,
+            device=device, missing=missing, seed=seed,
         )  # fmt: skip
         for name, value, low in (
             ("learning_rate", learning_rate, 0),
@@ -124,8 +124,9 @@ class ExperienceReplay(NetworkLearner):
         if buffer_limit is not None and buffer_limit < buffer:
             raise BadSetting(f"buffer_limit ({buffer_limit}) must be at least the buffer ({buffer}) it starts with")
         self._own: dict[str, Any] = {
-            "batch": batch, "buffer": buffer, "learning_rate": learning_rate, "momentum": momentum, "weight_decay": weight_decay,
-            "polrs": polrs, "adrep": adrep, "buffer_limit": buffer_limit, "period": period,
+            "batch": batch, "buffer": buffer, "learning_rate": learning_rate, "momentum": momentum,
+            "weight_decay": weight_decay, "polrs": polrs, "adrep": adrep, "buffer_limit": buffer_limit,
+            "period": period,
         }  # fmt: skip
         self.polrs, self.adrep, self.period = polrs, adrep, period
         self.momentum, self.weight_decay = momentum, weight_decay
@@ -142,22 +143,22 @@ class ExperienceReplay(NetworkLearner):
 
     def _build(self, shape: tuple[int, ...], extractor: str) -> None:
         self.copies = [self.make_network(shape, extractor) for _ in range(len(FACTORS) if self.polrs else 1)]
-        self._forget_momentum()
+        self._reset_momentum()
         self.buffer = FIFOBuffer(self._own["buffer"])
         self.learning_rate = float(self._own["learning_rate"])
         self.steps = self.skipped = 0
         self.right = np.zeros(len(FACTORS), dtype=np.int64)  # next-batch hits of each copy since the last selection
-        self.fit = np.zeros(4, dtype=np.int64)  # since then: hits and examples, replayed and new, of the reported copy
+        self.fit = np.zeros(4, dtype=np.int64)  # since then: hits and examples, replayed and new, of the best copy
 
     @property
-    def _reported(self) -> int:
-        """Which copy predicts: the best since the last selection, the middle one while there is no better."""
+    def _best_copy(self) -> int:
+        """Index of the copy that predicts: the best since the last selection, the middle one if none is better."""
         if not self.polrs:
             return 0
         return int(self.right.argmax()) if self.right.max() > self.right[MIDDLE] else MIDDLE
 
     def _log_probs(self, x: Tensor) -> Tensor:
-        return torch.log_softmax(self.copies[self._reported].eval()(x), dim=1)
+        return torch.log_softmax(self.copies[self._best_copy].eval()(x), dim=1)
 
     def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         parts = [(self._past(x), torch.from_numpy(class_ids).to(self.device))]
@@ -165,13 +166,13 @@ class ExperienceReplay(NetworkLearner):
             random = np.random.default_rng([self.seed, self.steps])
             old_x, old_ids = self.buffer.draw(random, len(class_ids))
             parts.append((self._past(old_x), torch.from_numpy(old_ids).to(self.device)))
-        reported = self._reported
+        best = self._best_copy
         for i, network in enumerate(self.copies):
             hits = self._step(
                 network, self.velocity[i], self.learning_rate * (FACTORS[i] if self.polrs else 1.0), parts
             )
             self.right[i] += hits[0]
-            if i == reported and len(parts) == 2:
+            if i == best and len(parts) == 2:
                 self.fit += (hits[1], len(class_ids), hits[0], len(class_ids))
         self.buffer.push(x, class_ids)
         self.steps += 1
@@ -198,7 +199,7 @@ class ExperienceReplay(NetworkLearner):
 
     def _select(self) -> None:
         if self.polrs:
-            best = self._reported
+            best = self._best_copy
             weights = dict(self.copies[best].named_parameters())
             for i, network in enumerate(self.copies):
                 if i != best:
@@ -206,7 +207,7 @@ class ExperienceReplay(NetworkLearner):
                         for name, parameter in network.named_parameters():
                             parameter.copy_(weights[name])
             self.learning_rate *= FACTORS[best]
-            self._forget_momentum()
+            self._reset_momentum()
         if self.adrep and self.fit[1]:
             gap = self.fit[0] / self.fit[1] - self.fit[2] / self.fit[3]
             if gap > GAP:
@@ -217,7 +218,7 @@ class ExperienceReplay(NetworkLearner):
         self.right[:] = 0
         self.fit[:] = 0
 
-    def _forget_momentum(self) -> None:
+    def _reset_momentum(self) -> None:
         self.velocity = [[torch.zeros_like(p) for p in network.parameters()] for network in self.copies]
 
     def _skipped(self) -> int:

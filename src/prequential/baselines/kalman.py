@@ -23,15 +23,15 @@ from prequential.renames import OPTIONS, takes_old_names
 class Kalman(OnlineLearner):
     """A Bayesian linear classifier whose weights drift, tracked by a Kalman filter.
 
-    Features are standardised by the past and get a constant 1. Labels are one-hot targets; all classes share one
-    covariance. How fast the weights drift is learned from how well the labels were predicted. Probabilities are the
+    Features are standardized by past statistics and get a constant 1. Labels are one-hot targets; all classes share one
+    covariance. The drift rate is learned by gradient ascent on the log-likelihood of the labels. Probabilities are the
     mean of softmax(alpha * output) over the outputs' uncertainty, by Monte Carlo, with alpha learned too. Images are
-    taken as vectors of pixels.
+    flattened to vectors of pixels.
 
     Time and memory grow with the square of the number of features, not with the stream.
 
     A block is `block` examples. Drift and alpha are frozen inside a block; the weights are not: each prediction uses
-    every label before it. Labels wait in the block until it is full, with the same predictions one by one or at once.
+    every label before it, whether the examples come one by one or together.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ class Kalman(OnlineLearner):
     calibrate
         Whether alpha is learned.
     standardize
-        Whether features are standardised by the past.
+        Whether features are standardized by past statistics.
     precision
-        "float64", or "float32" with half the memory and three quarters of the time. Without drift the covariance shrinks
-        below what float32 can hold: with gamma 1 and dependent features it was no longer positive definite after 640,000
-        examples, which float64 took without harm.
+        "float64", or "float32" with half the memory and three quarters of the time. Without drift the covariance
+        shrinks below what float32 can hold: with gamma 1 and dependent features it was no longer positive definite
+        after 640,000 examples, which float64 took without harm.
     missing
         Whether features may be NaN; needs `standardize`, which puts the mean there.
     seed
@@ -94,8 +94,9 @@ class Kalman(OnlineLearner):
         check_seed(seed)
         check_missing(missing, standardize)
         self._config: dict[str, Any] = {
-            "block": block, "gamma": gamma, "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples,
-            "calibrate": calibrate, "standardize": standardize, "precision": precision, "missing": missing, "seed": seed,
+            "block": block, "gamma": gamma, "drift_rate": drift_rate, "noise": noise, "prior": prior,
+            "samples": samples, "calibrate": calibrate, "standardize": standardize, "precision": precision,
+            "missing": missing, "seed": seed,
         }  # fmt: skip
         self.stride = block
         self.standardize = standardize
@@ -124,7 +125,7 @@ class Kalman(OnlineLearner):
         return self.filter
 
     def _features(self, x: np.ndarray, consecutive: bool) -> torch.Tensor:
-        """Phi (n, m): standardised where wanted, with a constant 1; changes nothing."""
+        """Phi (n, m): standardized where wanted, with a constant 1; changes nothing."""
         flat = x.reshape(len(x), -1)
         if self.normaliser is None:
             flat = bounded(flat)
@@ -159,7 +160,7 @@ class Kalman(OnlineLearner):
         return np.concatenate(rows)
 
     def _needs_snapshot(self, count: int) -> bool:
-        # where a call crosses the border of a block, the second block may be refused after the first was learnt
+        # where a call crosses the border of a block, the second block may be refused after the first was learned
         return self.filter is None or count > self.filter.block - self.filter.pending
 
     def _hints(self) -> list[Hint]:
@@ -203,7 +204,7 @@ def make_filter(features: int, classes: int, c: dict[str, Any]) -> KalmanFilter:
     """The filter with the settings c; where noise or prior are not given, they follow from the number of classes.
 
     An entry of a one-hot label drawn uniformly has variance (1/K)(1 - 1/K): that is the noise, and the prior gives the
-    output of a standardised example the same variance.
+    output of a standardized example the same variance.
     """
     entry = max(1 / classes * (1 - 1 / classes), 1e-3)
     return KalmanFilter(

@@ -3,9 +3,9 @@
 Letters: m features (the constant included), K classes, B examples a block, r of them already in the block, n new ones.
 
 The weights are Gaussian, with mean M (m, K) and one covariance A (m, m) that all classes share. At the start of every
-block they drift: M- = g M, A- = g^2 A + (1 - g^2) s I with prior variance s and g = exp(-delta / 2). Inside a block they
-do not, so the B one-hot labels are jointly Gaussian with covariance S = Phi A- Phi' + noise I, and its Cholesky factor
-S = L L' gives, for the price of one block update, the exact prediction of each label from all labels before it:
+block they drift: M- = g M, A- = g^2 A + (1 - g^2) s I with prior variance s and g = exp(-delta / 2). Inside a block
+they do not, so the B one-hot labels are jointly Gaussian with covariance S = Phi A- Phi' + noise I, and its Cholesky
+factor S = L L' gives, for the price of one block update, the exact prediction of each label from all labels before it:
 
     mean of row i = Phi_i M- + L[i, <i] E[<i]     with the whitened residuals E = L^-1 (Y - Phi M-)
     variance of row i = L[i, i]^2                 (noise included)
@@ -97,7 +97,7 @@ class KalmanFilter:
         return mean + rows.T @ self.white, variance.clamp(min=0)
 
     def observe(self, phi: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """As `predict`, but each example after learning the ones before it; phi (n, m) and y (n, K) fit in the block."""
+        """As `predict`, but each example after learning the ones before it; phi (n, m), y (n, K) fit in the block."""
         mean, rotated, cross, own = self._against_pending(phi)
         side = self._solve(cross)  # (r, n)
         gram = self._between(phi, rotated, phi) - side.T @ side  # (n, n)

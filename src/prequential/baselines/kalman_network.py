@@ -22,16 +22,16 @@ from prequential.renames import OPTIONS, takes_old_names
 
 @takes_old_names(OPTIONS)
 class KalmanNetwork(ReplayLearner):
-    """A network whose last layer is a Kalman filter: the weights of the others are learned by gradient steps.
+    """A network whose last layer is a Kalman filter; the other layers are trained by gradient descent.
 
-    The network's features, brought to mean 0 and deviation 1 inside each example and with a constant 1, are what the
-    filter sees; see `Kalman` for what it does with them. When a block is full, the network takes a step on
-    CE(softmax(alpha * features * gamma M), y) with the filter's weights M, drift gamma and alpha as they were before the
-    block, those that predicted it; and one on the chunk of each replay stream with what they are now. All three are
-    constants there. Old labels were learnt from features that have moved since: the drift, learned too, is what forgets them.
+    The inputs of the filter are the network's features, layer-normalized, and a constant 1; see `Kalman` for the
+    filter. When a block is full, the network takes a gradient step on CE(softmax(alpha * features * gamma M), y), with
+    the filter's weights M, drift gamma and alpha from before the block, and one on the chunk of each replay stream,
+    with their current values. All three are constants in these steps. The filter learned old labels from features that
+    have changed since; its drift, which is learned too, forgets them.
 
-    A block is `chunk_size` examples. The network, the drift and alpha are frozen inside a block, the filter is not: each
-    prediction uses every label before it.
+    A block is `chunk_size` examples. The network, the drift and alpha are frozen inside a block, the filter is not:
+    each prediction uses every label before it.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class KalmanNetwork(ReplayLearner):
     gamma, drift_rate, noise, prior, samples, calibrate, precision
         Of the filter; as in `Kalman`.
     standardize
-        Whether x is standardised by the past; by default vectors are, images are not.
+        Whether x is standardized by past statistics; by default vectors are, images are not.
     device
         Where the network is: cpu, cuda, ... The filter is always on the cpu.
     missing
@@ -92,8 +92,8 @@ class KalmanNetwork(ReplayLearner):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, chunk=chunk_size, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize, device=device,
-            missing=missing, seed=seed,
+            classes, chunk=chunk_size, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize,
+            device=device, missing=missing, seed=seed,
         )  # fmt: skip
         check_kalman(
             block=chunk_size, gamma=gamma, drift_rate=drift_rate, noise=noise, prior=prior, precision=precision
@@ -104,8 +104,9 @@ class KalmanNetwork(ReplayLearner):
             if not value >= 0:
                 raise BadSetting(f"{name} ({value}) must be at least 0")
         self._own: dict[str, Any] = {
-            "chunk_size": chunk_size, "num_streams": num_streams, "learning_rate": learning_rate, "weight_decay": weight_decay, "gamma": gamma,
-            "drift_rate": drift_rate, "noise": noise, "prior": prior, "samples": samples, "calibrate": calibrate,
+            "chunk_size": chunk_size, "num_streams": num_streams, "learning_rate": learning_rate,
+            "weight_decay": weight_decay, "gamma": gamma, "drift_rate": drift_rate, "noise": noise, "prior": prior,
+            "samples": samples, "calibrate": calibrate,
             "precision": precision,
         }  # fmt: skip
         self.keeps_past = num_streams > 1

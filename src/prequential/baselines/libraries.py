@@ -2,8 +2,8 @@
 
 A name is data: it may come from a file that somebody else wrote. So it is resolved to a class of the library and to
 nothing else, the class is checked before anything is called, and its arguments are plain values or again such classes.
-Constructors of both libraries store their arguments and do nothing else; classes that read or write files, fetch data or
-run code are in none of the modules listed here.
+Constructors of both libraries store their arguments and do nothing else; classes that read or write files, fetch data
+or run code are in none of the modules listed here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ MODELS = ("n_models", "n_estimators", "n_trees", "code_size")  # how many copies
 SEEDS = ("seed", "random_state")  # which may be any whole number
 # Options that name a place on disk or on the net. joblib unpickles what it finds in a `memory`.
 PLACES = (
-    "cache", "cache_dir", "dir", "directory", "file", "filename", "folder", "fname", "location", "memory", "path", "uri", "url",
+    "cache", "cache_dir", "dir", "directory", "file", "filename", "folder", "fname", "location", "memory", "path",
+    "uri", "url",
 )  # fmt: skip
 NOT_MODELS = ("_testing", "checks", "conftest", "datasets", "externals", "tests", "utils")  # parts of a module's name
 PLACE_ENDS = ("_cache", "_dir", "_directory", "_file", "_filename", "_folder", "_path", "_uri", "_url")
@@ -97,8 +98,7 @@ def find_class(library: str, path: str, *, classifier: bool = False) -> type:
     >>> find_class("sklearn", "naive_bayes.GaussianNB", classifier=True).__name__
     'GaussianNB'
     >>> find_class("sklearn", "datasets.clear_data_home")
-    Traceback (most recent call last):
-    prequential.errors.BadSetting: model 'datasets.clear_data_home' is not in sklearn, or not among its models; expected a name such as 'linear_model.SGDClassifier'
+    Traceback (most recent call last):    prequential.errors.BadSetting: model 'datasets.clear_data_home' is not in sklearn, or not among its models; expected a name such as 'linear_model.SGDClassifier'
     """
     known = LIBRARIES[library]
     parts = path.split(".")
@@ -151,7 +151,7 @@ def _module(library: str, path: str) -> ModuleType:
 
 
 def _is_of(kind: type, library: str) -> bool:
-    """Whether the library itself defines a class, in its models: not in its tests, and not in what it has from others."""
+    """Whether the library itself defines a class, in its models: not in its tests or in its copies of others."""
     first, *rest = str(kind.__module__).split(".")
     return first == library and not set(rest) & set(NOT_MODELS) and not kind.__name__.startswith("_")
 
@@ -165,8 +165,8 @@ def _base(library: str, place: str) -> type:
 def build(library: str, path: str, given: dict[str, Any], seed: int) -> Any:
     """Makes a classifier of a library from the path of its class and its arguments.
 
-    An argument that is a dict with "class" describes another object of the library: "class" is the path of its class, the
-    rest are its arguments. Everything is checked before the first object is made.
+    An argument that is a dict with "class" describes another object of the library: "class" is the path of its class,
+    the rest are its arguments. Everything is checked before the first object is made.
     """
     try:
         plan = _planned(library, path, given, seed, classifier=True, depth=1)

@@ -1,8 +1,8 @@
 """The base of learners that wrap models of other libraries, which can only be saved by pickle, and so are not saved.
 
-A save holds the position alone. After loading, a new model is made and trained again on the past, read from the stream or
-from the learner's journal, to the same state. That is exact, safe to read and needs no support from the library; it takes
-as long as the training so far did (predictions are not repeated).
+A save holds the position alone. After loading, a new model is made and trained again on the past, read from the stream
+or from the learner's journal, to the same state. That is exact, safe to read and needs no support from the library; it
+takes as long as the training so far did (predictions are not repeated).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from prequential.learners.outliers import Hint
 class LibraryLearner(JournaledLearner):
     """A model of another library, which is rebuilt from the past after loading.
 
-    A subclass makes the model in `_make`, predicts with it in `_proba` and trains it in `_fit`, always `stride` examples
-    at a time: examples that do not fill a batch are pending.
+    A subclass makes the model in `_make`, predicts with it in `_proba` and trains it in `_fit`, always `stride`
+    examples at a time: examples that do not fill a batch are pending.
     """
 
     small_state = True
@@ -76,12 +76,12 @@ class LibraryLearner(JournaledLearner):
     def _begin(self) -> None:
         self.model = self._make()
         self._normaliser: Normaliser | None = None
-        self._pending_x: list[np.ndarray] = []  # standardised examples of the unfinished batch
+        self._pending_x: list[np.ndarray] = []  # standardized examples of the unfinished batch
         self._pending_ids: list[int] = []
         self._fitted = False
 
     def _relearn(self) -> None:
-        """Trains a new model on everything that was learnt before the save."""
+        """Trains a new model on everything that was learned before the save."""
         count, self._num_to_relearn = self._num_to_relearn, 0
         for start in range(0, count, 1024):
             try:
@@ -93,7 +93,7 @@ class LibraryLearner(JournaledLearner):
             self._take(chunk.x, np.asarray(self.labels.assign(chunk.y), dtype=np.int64))
 
     def _features(self, x: np.ndarray, keep: bool) -> np.ndarray:
-        """One example (1, features) as float64, standardised where wanted; `keep` takes it into the statistics."""
+        """One example (1, features) as float64, standardized where wanted; `keep` takes it into the statistics."""
         flat = x.reshape(len(x), -1).astype(np.float64)
         if not self.standardize:
             return flat

@@ -24,10 +24,10 @@ class NeighborIndex:
     """Finds the nearest of all vectors that were added, by cosine.
 
     The items are distributed over `shards` graphs, which are built and searched in parallel, with at most as many
-    threads as PyTorch uses; the result does not depend on that number. (faiss can add to one graph with several threads,
-    but then the graph differs from run to run.) New vectors wait until there are `block` of them, because each insertion
-    costs faiss a pass over the whole index; the waiting ones are searched exactly. So every item is found from the moment
-    it was added, and adding one by one gives the same results as adding many at once.
+    threads as PyTorch uses; the result does not depend on that number. (faiss can add to one graph with several
+    threads, but then the graph differs from run to run.) New vectors wait until there are `block` of them, because each
+    insertion costs faiss a pass over the whole index; the waiting ones are searched exactly. So every item is found
+    from the moment it was added, and adding one by one gives the same results as adding many at once.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class NeighborIndex:
         return self._search(unit(x), k, self.waiting, np.ones((len(x), len(self.waiting)), dtype=bool))
 
     def search_and_add(self, x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `search` and `add` one after the other: each row is searched for among all before it. The rows must fit into the block."""
+        """As `search` and `add` in turn: each row is searched among all before it. The rows must fit into the block."""
         x = unit(x)
         exact = np.concatenate([self.waiting, x])
         before = np.arange(len(exact)) < len(self.waiting) + np.arange(len(x))[:, None]
@@ -192,6 +192,6 @@ def load_faiss() -> Any:
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads of our own, each with faiss's own threads off: a fixed order of work, and no setting of the user's changed."""
+    """A thread pool, each thread with faiss's own threads off: a fixed order of work, and no global setting changed."""
     faiss = load_faiss()
     return ThreadPoolExecutor(threads, "neighbors", initializer=faiss.omp_set_num_threads, initargs=(1,))

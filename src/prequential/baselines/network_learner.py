@@ -51,7 +51,13 @@ class NetworkLearner(ChunkedLearner):
         check_missing(missing, standardize)
         self.stride = chunk
         self.hidden_sizes, self.extractor, self.standardize = tuple(hidden_sizes), extractor, standardize
-        self._inputs_like = Settings(extractor=extractor, standardize=standardize, recent_window=0, num_streams=1)  # type: ignore[arg-type]
+        like: dict[str, Any] = {
+            "extractor": extractor,
+            "standardize": standardize,
+            "recent_window": 0,
+            "num_streams": 1,
+        }
+        self._inputs_like = Settings(**like)
         self.device, self.seed = torch.device(device), seed
         self.inputs: Inputs | None = None  # made from the first example, which gives the shape of x
 

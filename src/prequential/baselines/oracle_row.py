@@ -16,8 +16,8 @@ from prequential.learners.charges import Charges
 class OracleRow(OnlineLearner):
     """Right iff the label is among the last `window` labels: a row to compare with, and no predictor.
 
-    It uses the label that it "predicts", so it can only `observe` and `learn`, and has no score: its log-loss is infinite,
-    which tables leave out.
+    It uses the label that it "predicts", so it can only `observe` and `learn`, and has no score: its log-loss is
+    infinite, which tables leave out.
 
     Parameters
     ----------

@@ -20,16 +20,16 @@ from prequential.renames import OPTIONS, takes_old_names
 
 @takes_old_names(OPTIONS)
 class ReplayStreams(ReplayLearner):
-    """A network trained on each new chunk and on chunks of its past, that predicts with the average of its weights.
+    """A network trained on each new chunk and on chunks of its past, that predicts with the EMA of its weights.
 
-    For each chunk (a block: all of it is predicted before anything is learnt from it),
+    For each chunk, all of which is predicted before any of it is learned,
 
-    1. softplus(beta) * f(x; phi) gives the logits, with the moving average phi of the weights theta;
-    2. beta alone takes a step on the loss of that prediction: forward calibration;
-    3. theta takes a step on the chunk, and phi moves towards it: phi = (1 - a) phi + a theta;
-    4. so it does on the chunk of each replay stream. These read the past in order and now and then begin again.
+    1. softplus(beta) * f(x; phi) gives the logits, with the EMA phi of the weights theta;
+    2. beta alone takes a gradient step on the loss of that prediction: forward calibration;
+    3. theta takes a gradient step on the chunk, and phi follows: phi = (1 - a) phi + a theta;
+    4. the same as 3 on the chunk of each replay stream. Replay streams read the past in order and restart at random.
 
-    Calibration is learned on new chunks only: on replayed ones the network is surer than it should be.
+    Calibration is learned on new chunks only: on replayed ones the network is overconfident.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class ReplayStreams(ReplayLearner):
     calibration_rate
         Step size for beta; 0 leaves the logits as they are.
     standardize
-        Whether features are standardised by the past; by default vectors are, images are not.
+        Whether features are standardized by past statistics; by default vectors are, images are not.
     device
         Where the network is: cpu, cuda, ...
     missing
@@ -87,8 +87,8 @@ class ReplayStreams(ReplayLearner):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            classes, chunk=chunk_size, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize, device=device,
-            missing=missing, seed=seed,
+            classes, chunk=chunk_size, hidden_sizes=hidden_sizes, extractor=extractor, standardize=standardize,
+            device=device, missing=missing, seed=seed,
         )  # fmt: skip
         if num_streams < 1:
             raise BadSetting(f"num_streams ({num_streams}) must be at least 1: the reported one counts")
@@ -102,8 +102,8 @@ class ReplayStreams(ReplayLearner):
             if not value >= 0:
                 raise BadSetting(f"{name} ({value}) must be at least 0")
         self._own: dict[str, Any] = {
-            "chunk_size": chunk_size, "num_streams": num_streams, "learning_rate": learning_rate, "weight_decay": weight_decay, "ema_rate": ema_rate,
-            "calibration_rate": calibration_rate,
+            "chunk_size": chunk_size, "num_streams": num_streams, "learning_rate": learning_rate,
+            "weight_decay": weight_decay, "ema_rate": ema_rate, "calibration_rate": calibration_rate,
         }  # fmt: skip
         self.ema_rate = ema_rate
         self.keeps_past = num_streams > 1

@@ -20,8 +20,8 @@ class RiverLearner(LibraryLearner):
     """A classifier of River behind this package's interface.
 
     River's probabilities are normalized and mixed with a little of the uniform distribution, so that no label has
-    probability 0. The predicted label stays the one that River predicts, also where several are equally probable. Missing
-    features are left out of the dict that River gets.
+    probability 0. The predicted label stays the one that River predicts, also where several are equally probable.
+    Missing features are left out of the dict that River gets.
 
     A River model cannot be saved without pickle. A loaded learner trains a new model on the whole past again, from the
     stream or its journal: exact, but loading takes as long as the training had taken. Needs the extra "river".
@@ -31,13 +31,13 @@ class RiverLearner(LibraryLearner):
     classes
         How many labels there can be, or the labels themselves.
     model
-        Where the class is inside River: "forest.ARFClassifier", "naive_bayes.GaussianNB", ...
+        Path of the class inside River: "forest.ARFClassifier", "naive_bayes.GaussianNB", ...
     settings
-        What it is made with: plain values. {"class": "...", ...} is itself an object of River.
+        Its arguments: plain values. {"class": "...", ...} is itself an object of River.
     smoothing
-        The share of the uniform distribution in the probabilities.
+        Weight of the uniform distribution in the probabilities.
     standardize
-        Whether features are standardised by the past first; River's own scalers are not needed then.
+        Whether features are standardized by past statistics first; River's own scalers are not needed then.
     missing
         Whether features may be NaN.
     seed

@@ -19,29 +19,29 @@ from prequential.renames import OPTIONS, takes_old_names
 class SklearnLearner(LibraryLearner):
     """A classifier of scikit-learn with `partial_fit`, behind this package's interface.
 
-    Its probabilities (its prediction, where it has none) are mixed with a little of the uniform distribution, so that no
-    label has probability 0. Images are taken as vectors of pixels.
+    Its probabilities (its prediction, where it has none) are mixed with a little of the uniform distribution, so that
+    no label has probability 0. Images are flattened to vectors of pixels.
 
-    A block is `batch` examples: they are predicted by the model from before the block and then given to `partial_fit`
-    together; examples that do not fill a block are pending.
+    Each `batch` examples are predicted by the model from before the batch and then given to `partial_fit` together;
+    examples that do not fill a batch are pending.
 
-    As with River's models, a loaded learner trains a new model on the whole past again: exact, but loading takes as long
-    as the training had taken. Needs the extra "sklearn".
+    As with River's models, a loaded learner trains a new model on the whole past again: exact, but loading takes as
+    long as the training had taken. Needs the extra "sklearn".
 
     Parameters
     ----------
     classes
         How many labels there can be, or the labels themselves.
     model
-        Where the class is inside scikit-learn: "linear_model.SGDClassifier", "naive_bayes.GaussianNB", ...
+        Path of the class inside scikit-learn: "linear_model.SGDClassifier", "naive_bayes.GaussianNB", ...
     settings
-        What it is made with: plain values. {"class": "...", ...} is itself an object of scikit-learn.
+        Its arguments: plain values. {"class": "...", ...} is itself an object of scikit-learn.
     batch
-        How many examples are learnt at once.
+        Examples per `partial_fit`.
     smoothing
-        The share of the uniform distribution in the probabilities.
+        Weight of the uniform distribution in the probabilities.
     standardize
-        Whether features are standardised by the past first.
+        Whether features are standardized by past statistics first.
     missing
         Whether features may be NaN; needs `standardize`, which puts the mean there.
     seed
@@ -95,7 +95,7 @@ class SklearnLearner(LibraryLearner):
     def _proba(self, x: np.ndarray) -> np.ndarray:
         p = np.zeros((len(x), self.labels.capacity))
         class_ids = np.asarray(self.model.classes_, dtype=np.int64)
-        with np.errstate(all="ignore"):  # logarithms of 0 for labels not met yet; the smoothing takes care of them
+        with np.errstate(all="ignore"):  # logarithms of 0 for labels not seen yet; the smoothing takes care of them
             at = np.arange(len(x)), np.asarray(self.model.predict(x), dtype=np.int64)
             if hasattr(self.model, "predict_proba"):
                 p[:, class_ids] = self.model.predict_proba(x)

@@ -31,13 +31,13 @@ Made = TypeVar("Made")
 class OnlineLearner(ABC):
     """A classifier that predicts each example of a stream from x and the past, and then learns it.
 
-    A subclass writes `_predict`, `_learn`, `_state_dict` and `_load_state_dict` (and `_observe` where several examples can
-    be processed faster than one by one). It sees labels as class ids 0, 1, 2, ... in the order of first appearance, and
-    gives each of the `capacity` class ids a probability, also those that have no label yet.
+    A subclass writes `_predict`, `_learn`, `_state_dict` and `_load_state_dict` (and `_observe` where several examples
+    can be processed faster than one by one). It sees labels as class ids 0, 1, 2, ... in the order of first appearance,
+    and gives each of the `capacity` class ids a probability, also those that have no label yet.
 
-    All methods may be called from several threads: calls that change the learner are serialized, and each prediction uses
-    the state between two of them. A call that learns is atomic: it does everything or, whatever is raised, nothing, in
-    memory and on disk; Ctrl-C is deferred until it is done. `copy.deepcopy` makes an independent learner.
+    All methods may be called from several threads: calls that change the learner are serialized, and each prediction
+    uses the state between two of them. A call that learns is atomic: it does everything or, whatever is raised,
+    nothing, in memory and on disk; Ctrl-C is deferred until it is done. `copy.deepcopy` makes an independent learner.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class OnlineLearner(ABC):
             return [known[k] for k in log_p[:, : len(known)].argmax(1)] if known else [None] * len(log_p)
 
     def predict_proba_many(self, xs: Any) -> np.ndarray:
-        """Probabilities (n, capacity) of n examples, each predicted on its own; columns as in `predict_log_proba_many`."""
+        """Probabilities (n, capacity) of n examples, each predicted on its own; columns as in the log form."""
         log_p = self.predict_log_proba_many(xs)
         p: np.ndarray = np.exp(log_p)
         return p
@@ -157,8 +157,8 @@ class OnlineLearner(ABC):
     def replay_from(self, stream: Stream | None) -> None:
         """Declares that the past and the coming examples are those of this stream, from its start on.
 
-        So a learner can read examples before `position` again from the stream, instead of keeping a copy. None: the coming
-        examples are not from that stream. Learners without replay ignore it.
+        So a learner can read examples before `position` again from the stream, instead of keeping a copy. None: the
+        coming examples are not from that stream. Learners without replay ignore it.
         """
 
     def flush(self) -> None:
@@ -238,7 +238,7 @@ class OnlineLearner(ABC):
 
     @contextmanager
     def _beside(self, path: Path) -> Iterator[dict[str, Any]]:
-        """Writes data that does not go into the file beside it; returns what the file says of it. By default nothing."""
+        """Writes data that does not go into the file beside it; yields what the file says of it. By default nothing."""
         yield {}
 
     @classmethod
@@ -367,7 +367,7 @@ class OnlineLearner(ABC):
                 yield
 
     def _wait(self, count: int | None = None) -> None:
-        """Waits until so many examples can be learned at once (None: until no step runs); others may predict meanwhile."""
+        """Waits until so many examples can be learned at once (None: until no step runs); others may predict."""
 
     def _take_in(self, xs: Any, ys: Sequence[Hashable], act: Callable[[np.ndarray, np.ndarray], Made]) -> Made:
         """Calls `act` with checked examples, which it learns; if anything is raised, nothing has changed."""
@@ -412,7 +412,7 @@ class OnlineLearner(ABC):
         return self.small_state or count > self.stride
 
     def _snapshot(self) -> Any:
-        """What `_restore` needs to undo a call. Learners with large states that grow by appending need less than all."""
+        """What `_restore` needs to undo a call. Learners with large states may return less than all of it."""
         return self._state_dict()
 
     def _restore(self, snapshot: Any) -> None:
@@ -451,7 +451,7 @@ class OnlineLearner(ABC):
 
 
 def uniform_log_proba(count: int, classes: int) -> np.ndarray:
-    """Log-probabilities (count, classes) in which all classes are equally probable: what is predicted before any example."""
+    """Log-probabilities (count, classes) with all classes equally probable: the prediction before any example."""
     return np.full((count, classes), -np.log(classes))
 
 

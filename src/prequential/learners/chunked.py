@@ -58,12 +58,12 @@ class ChunkedLearner(OnlineLearner):
 
     @property
     def room(self) -> int:
-        """How many examples the unfinished chunk still takes; after a flush the next chunk is the rest of the old one."""
+        """How many examples the unfinished chunk still takes; after a flush the next chunk is the rest of it."""
         return self.stride - (self.num_committed + self.num_pending) % self.stride
 
     @abstractmethod
     def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
-        """Extends the current state by examples; log-probabilities (n, capacity), each predicted from those before it."""
+        """Extends the current state by examples; log-probabilities (n, capacity), each given those before it."""
 
     @abstractmethod
     def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray | None:

@@ -17,7 +17,7 @@ from prequential.streams.stream import Stream
 class JournaledLearner(OnlineLearner):
     """A learner that can read its past again: from the stream it follows, else from a journal on disk.
 
-    A subclass reads from `memory`, which has the examples of a call before they are learnt. One whose settings need no
+    A subclass reads from `memory`, which has the examples of a call before they are learned. One whose settings need no
     past sets `keeps_past` to False, and no journal is written.
     """
 

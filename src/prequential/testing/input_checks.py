@@ -60,7 +60,7 @@ def check_bad_input(make: Make) -> None:
 
 
 def check_gate(make: Make) -> None:
-    """What is no example must be refused in one short sentence and change nothing, before the first example and later."""
+    """What is no example must be refused in one short sentence and change nothing, at the start and later."""
     x, y = make_examples(40)
     fresh, later = make(3), make(3)
     later.observe(x, y)
@@ -151,7 +151,7 @@ def _not_a_number(state: Any, name: str) -> str | None:
 
 
 def check_all_or_nothing(make: Make) -> None:
-    """Whatever is wrong with one of several examples, none of them may have been learned, also where labels were new."""
+    """If one of several examples is refused, none of them may have been learned, also where labels were new."""
     x, y = make_examples(50)
     learner, other = make(3), make(3)
     bad: list[Hashable] = [*y[:25], object(), *y[26:]]
