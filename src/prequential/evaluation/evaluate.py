@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.evaluation.scores import Scores
 from prequential.learners.base import OnlineLearner
 from prequential.learners.charges import Charges
@@ -28,6 +28,7 @@ def evaluate(
     start: int = 0,
     stop: int | None = None,
     scores: Scores | None = None,
+    metrics: Iterable[Any] = (),
     after: After | None = None,
 ) -> Scores:
     """Runs a learner over a stream: each example is predicted, charged, and only then learnt.
@@ -47,6 +48,9 @@ def evaluate(
         The part of the stream to run over; by default all of it.
     scores
         Scores to go on with; by default new ones.
+    metrics
+        Metrics of one's own beside the scores: those of River, or functions of the label and the prediction. What they
+        come to is in `scores.metrics`.
     after
         Called as `after(position, chunk, charges)` after each piece; returning True ends the run there.
 
@@ -70,7 +74,9 @@ def evaluate(
         starts = examples.task_starts()
         if starts is not None:
             starts = np.unique(np.maximum(starts[starts < (length if stop is None else stop)] - start, 0))
-        scores = Scores(learner.labels.capacity, starts)
+        scores = Scores(learner.labels.capacity, starts, metrics=metrics)
+    elif metrics:
+        raise BadSetting("metrics come with new scores; those to go on with have theirs already")
     # what the learner has learnt so far is this stream's beginning, or something else
     learner.replay_from(examples if learner.position == start else None)
     piece = learner.stride if learner.stride > 1 else PIECE
@@ -85,6 +91,7 @@ def evaluate(
             chunk = examples.read(position, end)
             charges = learner.observe(chunk.x, chunk.y)
             scores.update(scores.count, charges)
+            scores.metrics.update(chunk.y, charges, learner.labels.known)
             position += len(chunk)
             if after is not None and after(position, chunk, charges):
                 return scores

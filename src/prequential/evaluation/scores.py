@@ -7,12 +7,14 @@ scores kept during a run, scores of a run that was interrupted, and scores rebui
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.evaluation.metrics import Metrics
 from prequential.evaluation.records import read_records, read_task_starts
 
 if TYPE_CHECKING:
@@ -111,6 +113,8 @@ class Scores:
         How many labels the learner can give a probability to. The uniform code pays log2(classes) bits an example.
     task_starts
         The positions where tasks begin, the first of them 0; None when the stream knows no tasks.
+    metrics
+        Metrics of one's own beside these scores, see `prequential.evaluation.metrics.Metrics`.
 
     Examples
     --------
@@ -124,11 +128,13 @@ class Scores:
     (0.75, 8.0, 0.25)
     """
 
-    def __init__(self, classes: int, task_starts: np.ndarray | None = None) -> None:
+    def __init__(self, classes: int, task_starts: np.ndarray | None = None, *, metrics: Iterable[Any] = ()) -> None:
         if classes < 1:
             raise BadSetting(f"classes ({classes}) must be at least 1")
         self.classes = int(classes)
         self.task_starts = None if task_starts is None else _checked_starts(task_starts)
+        self.metrics = Metrics(metrics)
+        self._unsaved: list[str] = []  # metrics whose state was not in what was loaded
         self.count = 0  # examples so far
         self.total_nats = 0.0  # cumulative log-loss
         self._correct = 0
@@ -313,13 +319,15 @@ class Scores:
             summary["tasks"] = self.task_count
             summary["first_tasks"] = self._some_tasks(0, min(FEW_TASKS, self.task_count) - 1)
             summary["last_tasks"] = self._some_tasks(max(0, self.task_count - FEW_TASKS), self.task_count - 1)
+        if self.metrics:
+            summary["metrics"] = self.metrics.values()
         return summary
 
     def __repr__(self) -> str:
         return (
             f"Scores: {self.count:,} examples, accuracy {self.accuracy:.2%}, {self.log_loss:.4f} nats an example, "
             f"{self.bits:,.0f} bits in all ({self.compression:.1%} of the uniform code)"
-        ).replace("%", " %")
+        ).replace("%", " %") + (f", {self.metrics!r}" if self.metrics else "")
 
     # Saving.
 
@@ -334,6 +342,7 @@ class Scores:
             "curve": self._curve.state_dict(),
             "by_task": None if self._tasks is None else self._tasks.state_dict(),
             "by_confidence": self._sure.copy(),
+            **({"metrics": self.metrics.state_dict()} if self.metrics else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -348,6 +357,18 @@ class Scores:
         if self._tasks is not None:
             self._tasks.load_state_dict(state["by_task"])
         self._sure[:] = state["by_confidence"]
+        self._unsaved = self.metrics.load_state_dict(state.get("metrics"))
+
+    def recompute_metrics(self, directory: str | Path, known_labels: Sequence[Hashable]) -> list[str]:
+        """After `load_state_dict`: computes the metrics whose state could not be stored again, from the records so far.
+
+        Returns sentences on those that cannot be computed from records.
+        """
+        names, self._unsaved = self._unsaved, []
+        try:
+            return self.metrics.recompute(names, _predictions(directory), known_labels) if names else []
+        except BadInput as error:  # records are missing
+            return [f"{', '.join(names)} cannot be computed again and begin anew here: {error}"]
 
     @classmethod
     def from_records(cls, directory: str | Path, classes: int, task_starts: np.ndarray | None = None) -> Self:
@@ -386,6 +407,12 @@ class Scores:
             "accuracy": int(table.correct[rows].sum()) / count,
             "log_loss": _finite(float(table.nats[rows].sum()) / count),
         }
+
+
+def _predictions(directory: str | Path) -> Iterator[tuple[str, str | None]]:
+    """The texts of the label and of the prediction of every example in records."""
+    for batch in read_records(directory, ["label", "predicted"]):
+        yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
 
 
 def _checked_starts(task_starts: np.ndarray) -> np.ndarray:

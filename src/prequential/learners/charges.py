@@ -32,6 +32,8 @@ class Charges:
     predicted: np.ndarray  # (n,) class id of the most probable label seen so far, -1 before the first
     correct: np.ndarray  # (n,) whether that was the label
     confidence: np.ndarray  # (n,) the probability given to the predicted label
+    log_proba: np.ndarray | None = None  # (n, capacity) the log-probability of each class id
+    num_seen: np.ndarray | None = None  # (n,) how many labels had been seen; class ids from there on are free
 
 
 def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray) -> Charges:
@@ -55,4 +57,4 @@ def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray) -> Ch
     seen = np.where(np.arange(capacity) < num_seen[:, None], log_p, -np.inf)  # (n, capacity)
     predicted = np.where(num_seen > 0, seen.argmax(1), -1)
     confidence = np.where(num_seen > 0, np.exp(seen[rows, np.maximum(predicted, 0)]), 0.0)
-    return Charges(log_loss, predicted, predicted == class_ids, confidence)
+    return Charges(log_loss, predicted, predicted == class_ids, confidence, log_p, num_seen)
