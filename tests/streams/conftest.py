@@ -1,12 +1,9 @@
-"""What all tests of streams share: the battery can be imported, and nothing is written to the user's cache."""
+"""What all tests of streams share: nothing is written to the user's cache."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for `from streams.battery import check_stream`
 
 
 @pytest.fixture(autouse=True)

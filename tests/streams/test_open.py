@@ -1,15 +1,29 @@
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from prequential.cli.app import main
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.formats.arrays import ArrayStream
 from prequential.streams.formats.images import ImageStream
 from prequential.streams.formats.tables import TableStream
 from prequential.streams.open import open_stream, with_whole_path
 from prequential.streams.tasks import SplitStream
-from streams.battery import check_stream, fingerprints_elsewhere
+from prequential.testing.streams import check_stream
+from prequential.trust import Untrusted, names_from
+
+
+def fingerprints_elsewhere(*expressions):
+    """The fingerprints of streams, given as Python expressions, as a new process computes them."""
+    code = "from prequential.streams.open import open_stream\n" + "\n".join(
+        f"print(({expression}).fingerprint())" for expression in expressions
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
 
 
 @pytest.fixture
@@ -214,3 +228,83 @@ def test_dates_in_brackets(files):
     stream = open_stream(f"{files / 'd.csv'}(dates='%d.%m.%Y', time=when)")
     assert stream.read(0, 2).y == ["y", "x"]
     assert stream.describe() == "label 'label' (text); time: when; numbers: a; in the order of 'when'"
+
+
+class TestOwn:
+    """Streams of one's own by name: module:Class or module:function."""
+
+    CODE = """
+import numpy as np
+from prequential import ArrayStream, Stream, Chunk
+
+class Waves(Stream):
+    classes = 2
+
+    def __init__(self, length: int = 100, *, seed: int = 0, path: str = "") -> None:
+        self.length, self.seed, self.path = length, seed, path
+
+    def __len__(self):
+        return self.length
+
+    def _read(self, start, stop):
+        t = np.arange(start, stop)
+        return Chunk(np.sin(t + self.seed)[:, None], [int(value > 0) for value in np.sin(t + self.seed + 1)])
+
+    def fingerprint(self):
+        return f"waves-{self.length}-{self.seed}"
+
+def waves(length=10):
+    return Waves(length)
+
+def rows(**options):
+    return [([1.0], "a")]
+
+number = 3
+"""
+
+    @pytest.fixture
+    def module(self, tmp_path, monkeypatch):
+        name = f"own_streams_{tmp_path.name.replace('-', '_')}"
+        (tmp_path / f"{name}.py").write_text(self.CODE)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return name
+
+    def test_a_class_or_a_function(self, module):
+        assert len(open_stream(f"{module}:Waves")) == 100
+        stream = open_stream(f"{module}:Waves(length=30, path=here)", seed=7)
+        assert (len(stream), stream.seed, stream.path) == (30, 7, "here")
+        assert len(open_stream(f"{module}:waves(length=20)")) == 20
+        check_stream(open_stream(f"{module}:Waves"), open_stream(f"{module}:Waves(seed=1)"))
+
+    @pytest.mark.parametrize(
+        ("name", "sentence"),
+        [
+            ("Waves(lenght=3)", "does not take lenght; it takes length, seed, path"),
+            ("Waves(length=long)", "length is 'long', expected a whole number"),
+            ("Wave", "has no 'Wave'; did you mean 'Waves'"),
+            ("rows(a=1)", "gives a list, expected a Stream"),
+            ("number", "is a int, expected a class or function that makes a Stream"),
+        ],
+    )
+    def test_mistakes_get_a_sentence(self, module, name, sentence):
+        with pytest.raises((BadInput, BadSetting), match=sentence):
+            open_stream(f"{module}:{name}")
+
+    def test_a_stored_name_needs_trust(self, module, tmp_path):
+        with names_from(tmp_path), pytest.raises(Untrusted, match=rf"to import the stream {module}:Waves; .* --trust"):
+            open_stream(f"{module}:Waves")
+        with names_from(tmp_path, trust=True):
+            assert len(open_stream(f"{module}:Waves")) == 100
+
+    def test_a_run_is_resumed_with_trust(self, module, tmp_path, capsys):
+        run = ["run", "--stream", f"{module}:Waves(length=200)", "--learner", "majority", "--out", "run"]
+        main([*run, "--metric", "river.metrics:MacroF1"])
+        assert "MacroF1 0." in capsys.readouterr().out
+        with pytest.raises(SystemExit):
+            main(["resume", "run"])
+        assert capsys.readouterr().err.count("--trust") == 1
+        main(["resume", "run", "--trust"])
+        assert "200 examples" in capsys.readouterr().out
+        main(["show", "run", "--trust"])
+        assert "MacroF1 0." in capsys.readouterr().out

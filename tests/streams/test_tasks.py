@@ -3,7 +3,7 @@ import pytest
 
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.tasks import SplitStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def pool(n=400, classes=12):

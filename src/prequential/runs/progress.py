@@ -71,6 +71,8 @@ def describe(scores: Scores) -> list[str]:
         f"description length {scores.bits:,.0f} bits, {scores.compression:.1%} of the uniform code; "
         f"calibration error {scores.calibration_error:.3f}"
     )
+    if scores.metrics:
+        lines.append(repr(scores.metrics))
     return lines
 
 

@@ -22,6 +22,7 @@ import torch
 
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.evaluate import evaluate
+from prequential.evaluation.metrics import make_metric
 from prequential.evaluation.records import RecordWriter
 from prequential.evaluation.scores import Scores
 from prequential.learners.charges import Charges
@@ -101,7 +102,8 @@ class Run:
                 device=run.device if self.ranks.count == 1 else str(self.ranks.device),
                 missing=self.stream.missing,
             )
-        self.scores = Scores(self.learner.labels.capacity, self.stream.task_starts())
+            metrics = [make_metric(spec) for spec in run.metric or ()]
+        self.scores = Scores(self.learner.labels.capacity, self.stream.task_starts(), metrics=metrics)
         self.records = RecordWriter(directory / "records")
         self.position = 0
         self.seconds = 0.0  # spent on what has been done so far, over all goes
@@ -215,6 +217,7 @@ class Run:
         self.scores.load_state_dict(state["scores"])
         if self.ranks.first:
             self.warnings += self.records.load_state_dict(state["records"], set_aside=set_aside)
+        self.warnings += self.scores.recompute_metrics(self.directory / "records", self.learner.labels.known)
         self.position = position
         self.seconds = float(state["seconds"])
 

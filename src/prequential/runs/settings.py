@@ -56,6 +56,8 @@ class RunSettings:
     """EMNIST and CIFAR-100 without a path: fetch the official files."""
     on_bad_row: Literal["stop", "skip"] = "stop"
     """Own data: what to do at a row that cannot be used."""
+    metric: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None
+    """Metrics beside the scores, each as module:name, such as river.metrics:MacroF1 or one of your own."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda, cuda:1, ..."""
     threads: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -27,8 +28,13 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
     console.print(f"{run.title} · {run.name} · {scores.count:,} of {run.length:,} examples recorded")
     for line in describe(scores):
         console.print(line)
-    for hint in _hints(directory / "scores.json"):
-        console.print(hint, markup=False, soft_wrap=True)
+    summary = _summary(directory / "scores.json")
+    metrics = summary.get("metrics")
+    for name, value in metrics.items() if isinstance(metrics, dict) else ():
+        console.print(f"{name} {value}"[:300], markup=False, soft_wrap=True)
+    hints = summary.get("hints")
+    for hint in hints[:100] if isinstance(hints, list) else ():
+        console.print(str(hint)[:300], markup=False, soft_wrap=True)
     pictures = {"curves.png": draw_run, "calibration.png": draw_calibration}
     for name, draw in pictures.items():
         draw({run.name: scores}, directory / name, title=run.title)
@@ -38,10 +44,10 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
     console.print(f"pictures in {directory}: {', '.join(pictures)}", soft_wrap=True)
 
 
-def _hints(path: Path) -> list[str]:
-    """What the run had to say about its data, as far as it has come to an end."""
+def _summary(path: Path) -> dict[str, Any]:
+    """What the run has written at its end, as far as it has come to one."""
     try:
-        found = json.loads(path.read_text()).get("hints", [])
-    except (OSError, ValueError, AttributeError):
-        return []
-    return [str(hint)[:300] for hint in found[:100]] if isinstance(found, list) else []
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

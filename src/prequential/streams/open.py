@@ -9,21 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from prequential.errors import BadInput, BadSetting
+from prequential.imports import import_object, is_object_name
 from prequential.specs import check_kinds, parse_options
 from prequential.streams.limits import reading
+from prequential.streams.registry import STREAMS, possible_streams
 from prequential.streams.stream import Stream
 
-POSSIBLE = (
-    "digits, photos, emnist:PATH, cifar100:PATH, split:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, yfcc:PATH, cloc:PATH, "
-    "features:PATH, images:PATH, or the path of a .csv, .tsv (also .gz, .bz2, .zst, .lz4), .parquet, .arrow, .feather, .npz or .npy file, of "
-    "a folder of .parquet, .arrow or .csv files, of a saved Hugging Face data set, of extracted features, or of a folder of images with one folder for each class"
-)
-NAMES = (
-    "digits", "photos", "emnist", "cifar100", "split", "electricity", "covertype", "powersupply", "yfcc", "cloc", "features", "images",
-)  # fmt: skip
-DOWNLOADED = ("emnist", "cifar100")  # where asked for
 OF_A_RUN = "examples"  # may stand among the options of a stream in a run, whose setting it is
 OF_CSV = ("delimiter", "header", "quotes", "decimal_point", "encoding", "dates")
+PLACES = ("path", "directory", "metadata", "source")  # parameters that say where the data is, and are no options
 TEXT = {".csv", ".tsv", ".txt"}
 COLUMNAR = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
@@ -47,8 +41,9 @@ def open_stream(
     spec
         digits, emnist:PATH, cifar100:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the
         path of a table, of arrays or of a folder of images. `emnist` and `cifar100` without a path take
-        download=True. split:PATH makes tasks out of any labelled arrays or images. Options can stand behind it in
-        brackets: "prices.csv(delimiter=';')"; those given here win over them.
+        download=True. split:PATH makes tasks out of any labelled arrays or images. my_package.module:MyStream is a
+        class or function of your own that makes a stream. Options can follow in parentheses:
+        "prices.csv(delimiter=';')"; those given here win over them.
     label, features, time, group, classes, on_bad_row
         As in `TableStream`; other streams take those of them that make sense. `features` may be one text with commas.
     seed
@@ -77,13 +72,19 @@ def open_stream(
     given = {**written, **{name: value for name, value in options.items() if value is not None}}
     with reading(spec):
         loader, path = _find(spec)
-    if loader is _named("cloc") and "images" not in given:
-        raise BadInput(f"{spec} needs images: the folder that the paths in the metadata start from")
+    named = STREAMS.get(spec.partition(":")[0])
+    for option, what in named.needs.items() if named is not None and loader is named.loader() else ():
+        if option not in given:
+            raise BadInput(f"{spec} needs {option}: {what}")
     if seed is not None and "seed" in inspect.signature(loader).parameters:
         given.setdefault("seed", seed)
     _check(spec, loader, given)
     with reading(spec):
         stream: Stream = loader(*path, **given)
+    if not isinstance(stream, Stream):
+        raise BadInput(
+            f"{spec} gives a {type(stream).__name__}, expected a Stream; ArrayStream and TableStream make one"
+        )
     return stream
 
 
@@ -94,21 +95,38 @@ def check_spec(spec: str, *, whole: bool = False) -> None:
     """
     name, options = stream_options(spec)
     _check(name, _find(name)[0], {option: value for option, value in options.items() if option != OF_A_RUN})
-    if whole and name.removesuffix(":") in DOWNLOADED and not options.get("download"):
-        known = name.removesuffix(":")
+    known = name.removesuffix(":")
+    if whole and known in STREAMS and STREAMS[known].path == "or download" and not options.get("download"):
         raise BadInput(f"{spec!r} names no path; expected {known}:PATH, or '{known}(download=true)'")
 
 
 def _find(spec: str) -> tuple[Callable[..., Stream], list[str]]:
     """What opens a stream, and the path to give it."""
     name, _, place = spec.partition(":")
-    if name not in NAMES or not (place or spec in (name, f"{name}:")):
+    if name not in STREAMS or not (place or spec in (name, f"{name}:")):
+        if _is_own(spec):
+            return _own_loader(spec), []
         return _by_path(Path(spec)), [spec]
-    if not place and name not in ("digits", "photos", *DOWNLOADED):
+    if not place and STREAMS[name].path == "yes":
         raise BadInput(f"{spec!r} names no path; expected {name}:PATH")
-    if place and name in ("digits", "photos"):
+    if place and STREAMS[name].path == "no":
         raise BadInput(f"{spec!r} names a path, but {name} come with the package; expected {name}")
-    return _named(name), [place] if place else []
+    return STREAMS[name].loader(), [place] if place else []
+
+
+def _is_own(spec: str) -> bool:
+    """Whether a text names a class or function of the user's own: my_package.module:MyStream."""
+    return is_object_name(spec) and spec.partition(":")[0] not in STREAMS and not _exists(spec)
+
+
+def _own_loader(spec: str) -> Callable[..., Stream]:
+    """A class or function of the user's own that makes a stream; a stored name needs trust."""
+    loader: Callable[..., Stream] = import_object(spec, "stream")
+    if not callable(loader):
+        raise BadSetting(
+            f"stream {spec!r} is a {type(loader).__name__}, expected a class or function that makes a Stream"
+        )
+    return loader
 
 
 def stream_options(spec: str | Path) -> tuple[str, dict[str, Any]]:
@@ -136,7 +154,7 @@ def with_whole_path(spec: str) -> str:
     """What means the same stream from any working directory."""
     place, _ = stream_options(spec)
     name, colon, path = place.partition(":")
-    if not (colon and name in NAMES):
+    if not (colon and name in STREAMS):
         name, colon, path = "", "", place
     return f"{name}{colon}{Path(path).resolve()}{spec[len(place) :]}" if _exists(path) else spec
 
@@ -218,50 +236,9 @@ def split_stream(
     return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
 
 
-def _named(name: str) -> Callable[..., Stream]:
-    match name:
-        case "digits":
-            from prequential.streams.datasets.digits import digits
-
-            return digits
-        case "emnist":
-            from prequential.streams.datasets.emnist import split_emnist
-
-            return split_emnist
-        case "cifar100":
-            from prequential.streams.datasets.cifar import split_cifar
-
-            return split_cifar
-        case "split":
-            return split_stream
-        case "photos":
-            from prequential.streams.datasets.photos import PhotoStream
-
-            return PhotoStream
-        case "yfcc":
-            from prequential.streams.datasets.yfcc import YfccStream
-
-            return YfccStream
-        case "cloc":
-            from prequential.streams.datasets.cloc import ClocStream
-
-            return ClocStream
-        case "features":
-            from prequential.streams.formats.feature_folder import FeatureStream
-
-            return FeatureStream
-        case "images":
-            from prequential.streams.formats.images import ImageStream
-
-            return ImageStream
-    from prequential.streams.datasets import tabular as datasets
-
-    return {"electricity": datasets.electricity, "covertype": datasets.covertype}.get(name, datasets.power_supply)
-
-
 def _by_path(path: Path) -> Callable[..., Stream]:
     if not path.exists():
-        raise BadInput(f"{str(path)!r} is neither a known stream nor a path that exists; expected {POSSIBLE}")
+        raise BadInput(f"{str(path)!r} is neither a known stream nor a path that exists; expected {possible_streams()}")
     from prequential.streams.formats.tables import suffix_of, suffixes_of
 
     suffix = suffix_of(path)
@@ -287,19 +264,23 @@ def _by_path(path: Path) -> Callable[..., Stream]:
             return ImageStream
         if found & {".csv", ".tsv"}:
             return table_stream
-    raise BadInput(f"{str(path)!r} cannot be read as a stream; expected {POSSIBLE}")
+    raise BadInput(f"{str(path)!r} cannot be read as a stream; expected {possible_streams()}")
 
 
 def _check(spec: str, loader: Callable[..., Stream], options: dict[str, Any], more: Sequence[str] = ()) -> None:
     """Options that this kind of stream does not have get a sentence, not a traceback."""
-    known = inspect.signature(loader).parameters.values()
+    signature: Any = loader.__init__ if isinstance(loader, type) else loader  # type: ignore[misc]
+    try:
+        known, hints = inspect.signature(loader).parameters.values(), typing.get_type_hints(signature)
+    except (NameError, TypeError, ValueError, AttributeError):  # a stream of the user's own that is annotated otherwise
+        return
     # the first is the place; the others are options, also where they can be given without their name
-    names = [parameter.name for parameter in known if parameter.name not in ("path", "directory", "metadata", "source")]
+    places = () if _is_own(spec) else PLACES
+    names = [parameter.name for parameter in known if parameter.name not in places]
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
         for option in options:
             if option not in names:
                 raise BadSetting(
                     f"{spec} does not take {option}; it takes {', '.join([*names, *more]) or 'no options'}"
                 )
-    signature: Any = loader.__init__ if isinstance(loader, type) else loader  # type: ignore[misc]
-    check_kinds(spec, options, typing.get_type_hints(signature))
+    check_kinds(spec, options, hints)

@@ -1,5 +1,6 @@
-"""The battery: checks that every learner must pass, public so that learners of one's own can be put through them."""
+"""The batteries: checks that every learner and every stream must pass, public so that one's own can be put through them."""
 
 from prequential.testing.learners import CHECKS, check_learner
+from prequential.testing.streams import check_stream
 
-__all__ = ["CHECKS", "check_learner"]
+__all__ = ["CHECKS", "check_learner", "check_stream"]

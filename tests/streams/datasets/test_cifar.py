@@ -9,7 +9,7 @@ import pytest
 from prequential.errors import BadInput
 from prequential.streams.datasets import download
 from prequential.streams.datasets.cifar import load_cifar, split_cifar
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def pool(n=60, shift=0):

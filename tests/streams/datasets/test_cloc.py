@@ -10,7 +10,7 @@ import pytest
 
 from prequential.errors import BadInput
 from prequential.streams.datasets.cloc import ClocRecords, ClocStream, convert_metadata
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from prequential.streams.datasets.digits import digits, load_digits
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 @pytest.mark.parametrize("images", [False, True])

@@ -6,7 +6,7 @@ import pytest
 
 from prequential.errors import BadInput
 from prequential.streams.datasets.emnist import load_emnist, read_idx, split_emnist
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def pool(n=300, shift=0):

@@ -8,7 +8,7 @@ import pytest
 
 from prequential.errors import BadSetting
 from prequential.streams.datasets.photos import BLOCK, PhotoStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def test_battery():

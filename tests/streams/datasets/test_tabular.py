@@ -4,7 +4,7 @@ import pytest
 from prequential.errors import BadInput
 from prequential.streams.datasets.tabular import covertype, electricity, power_supply
 from prequential.streams.open import open_stream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def covertype_file(path, n=500, shift=0):

@@ -3,7 +3,7 @@ import pytest
 
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.datasets.yfcc import YfccStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 HOUR = 3600
 START = 946684800 + 10 * 365 * 86400

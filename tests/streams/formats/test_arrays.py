@@ -7,7 +7,7 @@ from prequential.streams.formats import arrays
 from prequential.streams.formats.arrays import ArrayStream, array_stream, load_npz
 from prequential.streams.formats.tables import TableStream
 from prequential.streams.tasks import SplitStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def pool(n=2000):

@@ -9,7 +9,7 @@ from prequential.streams import cache
 from prequential.streams.formats import arrow as arrow_files
 from prequential.streams.formats.arrow import ArrowTable
 from prequential.streams.formats.tables import TableStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def rows(start=0, n=9000):

@@ -14,7 +14,7 @@ from prequential.streams.formats import csv as csv_files
 from prequential.streams.formats import tables
 from prequential.streams.formats.csv import CsvTable
 from prequential.streams.formats.tables import TableStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def write(path, rows, header=("a", "b", "city", "label"), end="\n"):

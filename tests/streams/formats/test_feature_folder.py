@@ -14,7 +14,7 @@ from prequential.streams.formats import feature_shards as feature_files
 from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
 from prequential.streams.formats.feature_shards import FORMAT
 from prequential.streams.tasks import SplitStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def make_store(directory, n=500, *, dtype="float16", seed=0, rows_per_shard=64, labels=None):

@@ -6,7 +6,7 @@ import pytest
 
 from prequential.errors import BadInput
 from prequential.streams.formats.tables import TableStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def columns(n=5000, first=0):

@@ -15,7 +15,7 @@ from prequential.streams.formats.image_tables import ImageTableStream, image_col
 from prequential.streams.formats.tables import as_table
 from prequential.streams.open import open_stream
 from prequential.streams.tasks import SplitStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def rows(n=40, first=0, bad=()):

@@ -15,7 +15,7 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.formats.image_tables import ImageTableStream
 from prequential.streams.formats.images import ImageStream, decode
 from prequential.streams.open import open_stream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def picture(path, shade, size=(12, 10), mode="RGB"):

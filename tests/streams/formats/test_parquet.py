@@ -9,7 +9,7 @@ from prequential.errors import BadInput
 from prequential.streams.cache import cache_folder
 from prequential.streams.formats import parquet as parquet_files
 from prequential.streams.formats.tables import TableStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def rows(start=0, n=10_000, wrong=None):

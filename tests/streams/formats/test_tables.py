@@ -12,7 +12,7 @@ from prequential.streams.formats import csv as csv_files
 from prequential.streams.formats import parquet as parquet_files
 from prequential.streams.formats import sorting, tables
 from prequential.streams.formats.tables import TableStream
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 
 def frame(n=500, seed=0):

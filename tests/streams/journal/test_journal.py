@@ -17,7 +17,7 @@ from prequential.errors import BadCheckpoint, BadInput, DamageWarning, Prequenti
 from prequential.storage.sealed import write_sealed
 from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.records import EXAMPLE, HEAD, SKIPPABLE, record, scan
-from streams.battery import check_stream
+from prequential.testing.streams import check_stream
 
 OLD = Path(__file__).parents[2] / "data" / "format-1"
 
