@@ -392,18 +392,20 @@ MANIFESTS = {
 
 
 def test_features_whose_manifest_lies(read, tmp_path):
+    from prequential.storage.sealed import seal
     from prequential.streams.formats.feature_folder import FeatureWriter
 
     with FeatureWriter(tmp_path, width=3) as writer:
         writer.append(np.ones((2, 3)), [0, 1])
     whole = json.loads((tmp_path / "manifest.json").read_text())
+    del whole["sha256"]
     assert read(tmp_path) == "accepted"
     for name, (change, sentence) in MANIFESTS.items():
-        (tmp_path / "manifest.json").write_text(json.dumps(whole | change))
+        (tmp_path / "manifest.json").write_bytes(seal(whole | change))
         assert sentence in read(tmp_path), name
     for content in (DEEP, '{"format": ' + DEEP, "\ufeff{}", '{"format": ' + "9" * 10_000 + "}"):
         (tmp_path / "manifest.json").write_text(content)
-        assert "is damaged" in read(tmp_path)
+        assert read(tmp_path).startswith("refused: ")
 
 
 def test_saved_data_sets_that_lie(read, tmp_path):

@@ -30,7 +30,6 @@ Make = Callable[[], Stream]
 def check_stream(
     stream: Stream | Make,
     changed: Stream | Make | None = None,
-    *,
     bad: Stream | Make | None = None,
     match: str = "",
 ) -> None:

@@ -35,6 +35,6 @@ def test_vectors_and_images_show_the_same():
 def test_the_licence_travels_with_the_data():
     from importlib import resources
 
-    text = (resources.files("prequential") / "streams" / "data" / "DIGITS-LICENSE.md").read_text()
+    text = (resources.files("prequential") / "streams" / "datasets" / "data" / "DIGITS-LICENSE.md").read_text()
     assert "CC BY 4.0" in text
     assert "10.24432/C50P49" in text

