@@ -15,7 +15,7 @@ from prequential.imports import import_object, is_object_name
 from prequential.specs import parse_call
 
 if TYPE_CHECKING:
-    from prequential.learners.base import Charges
+    from prequential.learners.charges import Charges
 
 
 class Mean:
