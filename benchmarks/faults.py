@@ -454,7 +454,7 @@ def begin_run(directory: Path, seed: int, stop: int | None) -> None:
     def progress(now: Run) -> None:
         now.stopped = stop is not None and now.position >= stop
 
-    run.go(progress)
+    run.execute(progress)
 
 
 def run_result(directory: Path) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _say(line: str) -> None:
         print(line, file=sys.stderr)
     except UnicodeEncodeError:
         print(line.encode("ascii", "replace").decode(), file=sys.stderr)
-    except OSError:  # nobody listens
+    except OSError:  # stderr is closed
         pass
 
 

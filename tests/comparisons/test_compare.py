@@ -173,7 +173,7 @@ class TestTable:
         job = plan(seeds=(0,)).jobs(tmp_path)[0]
         job.directory.mkdir(parents=True)
         pool.record_exit(job, -signal.SIGKILL)
-        assert read_progress(job.directory)["why"] == "its process was ended by SIGKILL, perhaps for want of memory"
+        assert read_progress(job.directory)["why"] == "its process was ended by SIGKILL, perhaps because memory ran out"
         (job.directory / "log.txt").write_text("Traceback\nOSError: disk full\n")
         pool.record_exit(job, 1)
         assert read_progress(job.directory)["why"] == "its process ended with code 1: OSError: disk full"

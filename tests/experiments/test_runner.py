@@ -75,7 +75,7 @@ def test_claims_of_several_experiments_on_one_page(tmp_path):
     assert write_claims([tmp_path], tmp_path / "claims.md") == 4
     page = (tmp_path / "claims.md").read_text()
     assert page.index("## split-emnist") < page.index("## cloc-chunk")
-    assert "2 of 4 hold, 2 do not, of 0 nothing can be said." in page
+    assert "2 of 4 hold, 2 do not, 0 cannot be decided." in page
     with pytest.raises(BadInput, match="there are no results of experiments in"):
         write_claims([tmp_path / "none"], tmp_path / "page.md")
 

@@ -36,7 +36,7 @@ def stopped(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prequential.runs.run.draw_run", lambda *_, **__: None)
-        run.go(stop)
+        run.execute(stop)
     assert run.position == 2048
     return directory
 
@@ -172,7 +172,7 @@ class TestRecords:
         main(["resume", str(tmp_path / "old")])
         new = Run(tmp_path / "new", RunSettings(learner="majority(window=50)", tasks=14, threads=1), Settings())
         new.begin()
-        new.go()
+        new.execute()
         assert numbers(tmp_path / "old") == numbers(tmp_path / "new")
         for part in (tmp_path / "new" / "records").iterdir():
             assert part.read_bytes() == (tmp_path / "old" / "records" / part.name).read_bytes()
@@ -190,7 +190,7 @@ def other(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prequential.runs.run.draw_run", lambda *_, **__: None)
-        run.go(stop)
+        run.execute(stop)
     return directory
 
 

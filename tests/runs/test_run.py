@@ -63,7 +63,7 @@ def command(*arguments: object) -> list[str]:
 class TestDirectory:
     def test_holds_settings_environment_records_scores_and_pictures(self, tmp_path):
         run = new(tmp_path / "run")
-        scores = run.go()
+        scores = run.execute()
         assert scores.count == 200
         summary = json.loads((tmp_path / "run" / "scores.json").read_text())
         assert summary["count"] == 200
@@ -78,7 +78,7 @@ class TestDirectory:
     def test_records_agree_with_the_scores(self, tmp_path):
         import pandas as pd
 
-        scores = new(tmp_path / "run").go()
+        scores = new(tmp_path / "run").execute()
         table = pd.read_parquet(tmp_path / "run" / "records")
         assert len(table) == 200
         assert table["correct"].mean() == scores.accuracy
@@ -87,7 +87,7 @@ class TestDirectory:
         assert (table["label"] == table["predicted"]).tolist() == table["correct"].tolist()
 
     def test_one_that_is_taken_is_refused(self, tmp_path):
-        new(tmp_path / "run").go()
+        new(tmp_path / "run").execute()
         with pytest.raises(BadInput, match="is not empty; prequential resume"):
             Run(tmp_path / "run", TINY, SMALL)
 
@@ -102,7 +102,7 @@ class TestDirectory:
         run = new(tmp_path / "run")
         other = Run(tmp_path / "run")
         with pytest.raises(BadInput, match="another process or learner is working in"):
-            run.go(lambda _: other.go())
+            run.execute(lambda _: other.execute())
 
     def test_resuming_one_that_is_alive_touches_nothing(self, tmp_path):
         run = new(tmp_path / "run", tasks=30, task_length=100)
@@ -114,20 +114,20 @@ class TestDirectory:
                     Run(tmp_path / "run").restore()
                 tried.append(sorted(path.name for path in (tmp_path / "run" / "records").glob("*.parquet")))
 
-        run.go(try_to_resume)
+        run.execute(try_to_resume)
         assert tried == [["part-000000000000.parquet"]]
 
     def test_what_a_kill_at_the_very_start_leaves_is_no_obstacle(self, tmp_path):
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / ".settings.toml.123.tmp").write_text("half")
-        assert new(tmp_path / "run").go().count == 200
+        assert new(tmp_path / "run").execute().count == 200
 
 
 class TestResume:
     @pytest.fixture
     def whole(self, tmp_path):
         run = new(tmp_path / "whole")
-        run.go()
+        run.execute()
         return run
 
     @pytest.mark.parametrize("at", [20, 100, 180])
@@ -137,12 +137,12 @@ class TestResume:
         def stop(run):
             run.stopped = run.position >= at
 
-        run.go(stop)
+        run.execute(stop)
         assert run.position == at
         resumed = Run(tmp_path / "run")
         resumed.restore()
         assert resumed.position == at
-        resumed.go()
+        resumed.execute()
         assert contents(tmp_path / "run") == contents(tmp_path / "whole")
         assert same_state(resumed.learner.state_dict(), whole.learner.state_dict())
 
@@ -152,7 +152,7 @@ class TestResume:
         def stop(run):
             run.stopped = run.position >= 100
 
-        run.go(stop)
+        run.execute(stop)
         newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
         content = bytearray(newest.read_bytes())
         content[-50] ^= 1
@@ -161,21 +161,21 @@ class TestResume:
         resumed.restore()
         assert resumed.position == 80
         assert "checksum" in resumed.warnings[0]
-        resumed.go()
+        resumed.execute()
         assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
     def test_other_data_is_refused(self, tmp_path):
-        new(tmp_path / "run").go()
+        new(tmp_path / "run").execute()
         settings = tmp_path / "run" / "settings.toml"
         settings.write_text(settings.read_text().partition("\n")[2].replace("tasks = 4", "tasks = 5"))
         with pytest.raises(BadCheckpoint, match="has changed: its fingerprint is"):
             Run(tmp_path / "run").restore()
 
     def test_the_checkpoint_of_another_learner_is_passed_over(self, tmp_path):
-        new(tmp_path / "run").go()
+        new(tmp_path / "run").execute()
         other = Run(tmp_path / "other", TINY, SMALL.changed(learning_rate=0.5))
         other.begin()
-        other.go()
+        other.execute()
         newest = sorted((tmp_path / "other" / "checkpoints").iterdir())[-1]
         (tmp_path / "run" / "checkpoints" / "000000000201.safetensors").write_bytes(newest.read_bytes())
         resumed = Run(tmp_path / "run")
@@ -184,7 +184,7 @@ class TestResume:
         assert "does not belong here" in resumed.warnings[0]
 
     def test_changed_settings_are_refused_and_nothing_is_lost(self, tmp_path):
-        new(tmp_path / "run").go()
+        new(tmp_path / "run").execute()
         before = contents(tmp_path / "run")
         settings = tmp_path / "run" / "settings.toml"
         text = settings.read_text()
@@ -196,7 +196,7 @@ class TestResume:
 
     def test_another_number_of_threads_is_said(self, tmp_path):
         run = new(tmp_path / "run")
-        run.go()
+        run.execute()
         state, _ = CheckpointFolder(tmp_path / "run" / "checkpoints").newest()
         state["numerics"]["threads"] = 64
         CheckpointFolder(tmp_path / "run" / "checkpoints").write(200, state)
@@ -236,7 +236,7 @@ def test_a_signal_ends_a_run_with_everything_saved(tmp_path):
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 0
-    assert "go on with: prequential resume" in output
+    assert "resume with: prequential resume" in output
     position = json.loads((tmp_path / "run" / "scores.json").read_text())["count"]
     resumed = Run(tmp_path / "run")
     resumed.restore()

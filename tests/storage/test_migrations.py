@@ -97,7 +97,7 @@ class TestStored:
             run.restore()
         assert run.warnings == []
         assert 0 < run.position < run.length
-        run.go()
+        run.execute()
         np.testing.assert_allclose(losses(run.directory), np.load(stored / f"{name}-losses.npy"), rtol=0, atol=CLOSE)
 
     def test_a_finished_run_is_shown(self, stored):
@@ -191,7 +191,7 @@ class TestSteps:
         settings = Settings(width=8, num_query_heads=2, depth=1, window=8, chunk_size=8)
         run = Run(tmp_path / "run", RunSettings(tasks=1, task_length=24, threads=1, checkpoint_seconds=0), settings)
         run.begin()
-        run.go()
+        run.execute()
         path = max((tmp_path / "run" / "checkpoints").iterdir())
         state = read_checkpoint(path)
         for without, refused in (("beta2", False), ("width", True)):  # the one has its default, the other has not

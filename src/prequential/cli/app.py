@@ -52,7 +52,7 @@ def run(
     directory = settings.out or new_directory(settings.stream)
     with _processes(settings.device) as ranks:
         directory = Path(ranks.text_from_first(str(directory)))
-        _go(Run(directory, settings, learner), begin=True)
+        _execute(Run(directory, settings, learner), begin=True)
 
 
 @app.command
@@ -79,7 +79,7 @@ def resume(
 
     restore_settings(directory)
     with _processes(str(read_stored_settings(directory / "settings.toml")[0].get("device", "auto"))):
-        _go(Run(directory, trust=trust), begin=False, set_aside=set_aside)
+        _execute(Run(directory, trust=trust), begin=False, set_aside=set_aside)
 
 
 @app.command
@@ -125,7 +125,7 @@ def features(
         The images: images:FOLDER with a folder for each class; a manifest, which is a CSV, Parquet or Arrow file that
         lists paths and labels; a Parquet or Arrow table (or a saved Hugging Face data set) with the images inside;
         cloc:METADATA with --images; or arrays such as "digits(images=true)". Options of the source can stand behind it
-        in brackets, in quotes for the shell: "list.csv(delimiter=';', order=shuffled)".
+        in parentheses, in quotes for the shell: "list.csv(delimiter=';', order=shuffled)".
     out
         The folder for the features; `prequential run --stream FOLDER` reads them.
     network
@@ -172,7 +172,7 @@ def _processes(device: str) -> Iterator[Ranks]:  # type: ignore[name-defined]  #
     ranks.leave()
 
 
-def _go(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ignore[name-defined]  # noqa: F821
+def _execute(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ignore[name-defined]  # noqa: F821
     from rich.console import Console
 
     from prequential.learners.device import slow_precision
@@ -193,7 +193,7 @@ def _go(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ig
             console.print(f"[yellow]{slow}[/]")
         learner = (
             f"{made.model}-transformer, {made.depth} × {made.width}, "
-            f"window {made.window_examples} examples, {made.num_streams} streams"
+            f"window {made.window_examples} examples, {made.num_streams} replay streams"
         )
     console.print(
         f"{work.title} · {work.length:,} examples, {work.learner.labels.capacity} classes · {learner}", markup=False
@@ -202,11 +202,11 @@ def _go(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ig
     if begin and how is not None:
         console.print(how(), markup=False, soft_wrap=True)
     if work.position and not work.finished:
-        console.print(f"going on at example {work.position:,}")
+        console.print(f"resuming at example {work.position:,}")
     with ShowProgress(console) as progress:
-        scores = work.go(progress)
+        scores = work.execute(progress)
     if not work.finished:
-        console.print(f"stopped at example {work.position:,}; go on with: prequential resume {work.directory}")
+        console.print(f"stopped at example {work.position:,}; resume with: prequential resume {work.directory}")
     for line in describe(scores):
         console.print(line)
     if work.skipped:

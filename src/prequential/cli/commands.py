@@ -34,9 +34,9 @@ def compare(
 ) -> None:
     """Run several learners on the same streams, and put them side by side in tables and pictures.
 
-    Stopped or killed, it goes on with the same command, or with `prequential compare --out DIRECTORY`. Learners,
+    Stopped or killed, it resumes with the same command, or with `prequential compare --out DIRECTORY`. Learners,
     streams and seeds given later for the same directory are added to what is there; what is not given stays as it was.
-    Where a run fails, its row says why, the others go on, and the exit code is 1.
+    Where a run fails, its row says why, the others continue, and the exit code is 1.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def compare(
         Learners by name (docs/baselines.md lists them: transformer, last-label, kalman, ...), river:CLASS, sklearn:CLASS,
         or a class of your own as MODULE:CLASS. Options are in parentheses: "majority(window=50)".
     on
-        What to compare them on: streams as for `run`; digits by default. Options are in brackets: "digits(tasks=20)".
+        What to compare them on: streams as for `run`; digits by default. Options are in parentheses: "digits(tasks=20)".
     seeds
         Each is a run; it makes the learner and, where that is drawn at random, the stream. By default --seed.
     examples
@@ -91,7 +91,7 @@ def compare(
         )
     result = run_comparison(plan, directory, jobs=jobs, console=console, trust=trust)
     if result is None:
-        console.print(f"stopped; go on with: prequential compare --out {directory}", soft_wrap=True)
+        console.print(f"stopped; resume with: prequential compare --out {directory}", soft_wrap=True)
         return
     show(*result, console)
     console.print(
@@ -122,7 +122,7 @@ def experiment(
 ) -> None:
     """Run one of the paper's experiments, draw its figures, and say whether the paper's claims held.
 
-    Stopped or killed, it goes on with the same command.
+    Stopped or killed, it resumes with the same command.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def experiment(
     directory = out or Path("runs", "experiments", f"{name}-{scale}")
     options = {} if precision is None else {"precision": precision}
     if run_experiment(name, request, directory, jobs=jobs, options=options, console=console) is None:
-        console.print(f"stopped; the same command goes on in {directory}", soft_wrap=True)
+        console.print(f"stopped; the same command resumes it in {directory}", soft_wrap=True)
 
 
 def report(
@@ -191,7 +191,7 @@ def report(
     figures
         A folder for the figures as PNG, SVG and PDF, for a paper.
     live
-        Serve the page on this machine while the runs go on; Ctrl-C ends it.
+        Serve the page on this machine while the runs are in progress; Ctrl-C ends it.
     port
         With --live: the port; by default 8765, or a free one when that is taken.
     """
@@ -223,14 +223,14 @@ def sweep(
     out: Path | None = None,
     trust: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Try many settings of a run, and say which are best; stopped or killed, it goes on with the same command.
+    """Try many settings of a run, and say which are best; stopped or killed, it resumes with the same command.
 
     Parameters
     ----------
     file
         TOML file that says what to vary: [sweep], [run], [learner] and [vary], as in docs/sweeps.md.
     trials
-        How many trials there shall be, whatever the file says.
+        The number of trials; wins over the file.
     jobs
         How many runs at a time, with one thread each; by default as many as there are cores. 0: in this process.
     storage
@@ -252,7 +252,7 @@ def sweep(
     console = Console(highlight=False)
     result = run_sweep(file, trials=trials, jobs=jobs, storage=storage, out=out, console=console, trust=trust)
     if result is None:
-        console.print("stopped; the same command goes on", soft_wrap=True)
+        console.print("stopped; the same command resumes it", soft_wrap=True)
         return
     plan, rows, directory = result
     done = best_first(plan, rows)

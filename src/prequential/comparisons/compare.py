@@ -44,9 +44,9 @@ class Plan:
     """What is compared on what, and with which settings."""
 
     learners: tuple[str, ...]
-    """Learners by name, with options in brackets."""
+    """Learners by name, with options in parentheses."""
     streams: tuple[str, ...]
-    """Streams as for a run, with options in brackets: digits(tasks=20)."""
+    """Streams as for a run, with options in parentheses: digits(tasks=20)."""
     seeds: tuple[int, ...] = (0,)
     """Each seed is a run; it makes the learner and, where that is drawn at random, the stream."""
     table1: bool = False
@@ -111,7 +111,7 @@ def read_plan(directory: Path) -> Plan | None:
     try:
         check_toml(path)
     except BadInput as error:
-        raise BadInput(f"{error}; without the file, the whole command goes on with the runs in {directory}") from None
+        raise BadInput(f"{error}; without the file, the full command resumes the runs in {directory}") from None
     content = read_toml(path, "comparison")
     kept = content.pop("compare", None)
     if not isinstance(kept, dict):
@@ -158,7 +158,7 @@ def compare(
     console
         Where to show progress.
     trust
-        As for `Run`, where a comparison that was there before is gone on with. A new one is the caller's own word.
+        As for `Run`, where an earlier comparison is resumed. A new one is trusted.
 
     Returns
     -------
@@ -256,7 +256,7 @@ def _order(rows: list[Row], stream: str) -> list[str]:
 
 
 def _folders(names: Iterable[str]) -> dict[str, str]:
-    """A folder for each name: what is left of it without special characters, with a number of its own if need be."""
+    """A folder for each name: what is left of it without special characters, with a hash where two would be the same."""
     folders: dict[str, str] = {}
     for name in names:
         kind, colon, place = name.partition(":")
@@ -269,7 +269,7 @@ def _folders(names: Iterable[str]) -> dict[str, str]:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether everything in a directory is what a comparison leaves, killed at whatever moment."""
+    """Whether everything in a directory is what a comparison leaves, whenever it was killed."""
     folders = [path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
     files = [path for path in directory.iterdir() if path not in folders]
     made = {".lock", *(f"table.{kind}" for kind in ("md", "csv", "tex"))}

@@ -48,7 +48,7 @@ def write_claims(folders: list[Path], out: Path) -> int:
     held = [claim["holds"] for saved in many for claim in saved["claims"]]
     lines.insert(
         6,
-        f"{held.count(True)} of {len(held)} hold, {held.count(False)} do not, of {held.count(None)} nothing can be said.\n",
+        f"{held.count(True)} of {len(held)} hold, {held.count(False)} do not, {held.count(None)} cannot be decided.\n",
     )
     write_atomically(out, "\n".join(lines).encode())
     return len(held)

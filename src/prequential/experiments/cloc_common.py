@@ -40,9 +40,9 @@ def judged(results: Results) -> float:
     return float(np.mean(results.latest())) if results.request.small else results.mean()
 
 
-def say_judged(said: str, on_average: str, request: Request) -> str:
+def describe_judged(text: str, on_average: str, request: Request) -> str:
     """What claims say: the accuracies that they are about, and beside them those over the whole stream."""
-    return f"over the last tenth {said}; over all of it {on_average}" if request.small else said
+    return f"over the last tenth {text}; over all of it {on_average}" if request.small else text
 
 
 def figure_of_latest(groups: dict[str, list[Scores]]) -> CaptionedFigure:

@@ -13,7 +13,7 @@ Expected on CLOC: 59 % against 18 % without images and 19 % without context.
 
 from __future__ import annotations
 
-from prequential.experiments.cloc_common import STREAM, base, examples, figure_of_latest, judged, say_judged
+from prequential.experiments.cloc_common import STREAM, base, describe_judged, examples, figure_of_latest, judged
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.comparison import draw_accuracies
 
@@ -50,8 +50,8 @@ def claims(results: Results) -> list[Claim]:
     own, context, image = (results.where(learner=name) for name in ("transformer", "no attention", "no image"))
 
     def say(other: Results, without: str) -> str:
-        said = f"{judged(own):.1%} with, {judged(other):.1%} without {without}"
-        return say_judged(said, f"{own.mean():.1%} and {other.mean():.1%}", results.request)
+        text = f"{judged(own):.1%} with, {judged(other):.1%} without {without}"
+        return describe_judged(text, f"{own.mean():.1%} and {other.mean():.1%}", results.request)
 
     return [
         Claim("Without context (C = 0) it collapses.", say(context, "context"), judged(context) < judged(own) / 2),

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from prequential.comparisons.table1 import LEARNED, OWN, PAPER, check_order, misplaced
-from prequential.experiments.cloc_common import STREAM, base, examples, figure_of_latest, judged, say_judged
+from prequential.experiments.cloc_common import STREAM, base, describe_judged, examples, figure_of_latest, judged
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.plots.comparison import draw_accuracies
 
@@ -58,12 +58,12 @@ def claims(results: Results) -> list[Claim]:
     return [
         Claim(
             "The transformer is ahead of every other row (on CLOC by 21 points).",
-            say_judged(ahead, f"{on_average[OWN]:.1%} and {on_average[second]:.1%}", results.request),
+            describe_judged(ahead, f"{on_average[OWN]:.1%} and {on_average[second]:.1%}", results.request),
             means[OWN] > means[second],
         ),
         Claim(
             "The order of the rows of Table 1.",
-            say_judged(order, _pairs_in_order(on_average), results.request),
+            describe_judged(order, _pairs_in_order(on_average), results.request),
             not otherwise,
         ),
     ]

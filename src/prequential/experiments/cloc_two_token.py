@@ -52,7 +52,7 @@ def claims(results: Results) -> list[Claim]:
     places = {model: [place for _, place in rises] for model, rises in risen.items()}
     changed = all(rise >= LEAST_RISE for rises in risen.values() for rise, _ in rises)
     spread = {model: max(of) - min(of) for model, of in places.items()}
-    said = ", ".join(
+    text = ", ".join(
         f"{model} by {100 * min(rises)[0]:.0f} to {100 * max(rises)[0]:.0f} points, halfway at {_say(places[model])}"
         for model, rises in risen.items()
     )
@@ -60,7 +60,7 @@ def claims(results: Results) -> list[Claim]:
     return [
         Claim(
             "2-token improves in steps whose places are chance, pi more reliably.",
-            f"from the first tenth to the last they rise, {said}",
+            f"from the first tenth to the last they rise, {text}",
             spread["two-token"] > spread["pi"] if changed else None,
         ),
         Claim("pi is ahead of 2-token early.", f"average {pi:.1%} against {two:.1%}", pi > two),

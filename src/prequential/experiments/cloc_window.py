@@ -15,12 +15,12 @@ from __future__ import annotations
 from prequential.experiments.cloc_common import (
     STREAM,
     base,
+    describe_judged,
     examples,
     figure_of_latest,
     figures_of_sweep,
     judged,
     say_best,
-    say_judged,
     swept,
 )
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
@@ -69,7 +69,7 @@ def claims(results: Results) -> list[Claim]:
     return [
         Claim(
             "A window up to 512 helps.",
-            say_judged(latest, say_best(results, "window"), results.request),
+            describe_judged(latest, say_best(results, "window"), results.request),
             upto == sorted(upto),
         )
     ]

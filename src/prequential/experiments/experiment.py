@@ -3,7 +3,7 @@
 An experiment is a module with
 
 * a docstring: what it shows, the settings, the hardware and time, and what the paper leads one to expect;
-* `STREAM`, the stream it runs on unless told otherwise;
+* `STREAM`, the stream it runs on by default;
 * `trials(request)`, the runs it needs;
 * `figures(results)`, by name;
 * `claims(results)`, what the paper says and whether it held.
@@ -57,7 +57,7 @@ class Trial:
     """One run of an experiment."""
 
     tags: dict[str, Any]
-    """What tells it from the others, `seed` among them: {"streams": 4, "rate": 0.06, "seed": 0}."""
+    """What distinguishes it from the others, `seed` included: {"streams": 4, "rate": 0.06, "seed": 0}."""
     settings: Settings
     """Of the transformer."""
     learner: str = "transformer"
@@ -147,7 +147,7 @@ class Claim:
 
     says: str
     found: str
-    holds: bool | None  # None: cannot be said here
+    holds: bool | None  # None: cannot be decided here
 
 
 @dataclass(frozen=True)

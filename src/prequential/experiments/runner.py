@@ -182,7 +182,7 @@ def _write(
     directory: Path,
 ) -> None:
     request = results.request
-    # of a path only its end: where things lie on this machine is nobody's business
+    # only the last part of a path: results are published
     kind, colon, place = request.stream.rpartition(":")
     stream = f"{kind}{colon}{Path(place).name}" if "/" in place else request.stream
     saved = {
@@ -208,7 +208,7 @@ def _numbers(outcome: Outcome) -> dict[str, Any]:
     kept = {name: getattr(outcome, name) for name in ("tags", "accuracy", "log_loss", "bits", "seconds", "macs")}
     tasks: dict[str, Any] = {n: outcome.summary[n] for n in ("first_tasks", "last_tasks") if n in outcome.summary}
     numbers: dict[str, Any] = {**kept, "examples": outcome.summary["count"], **tasks}
-    # JSON knows no NaN: what is not charged has no loss
+    # JSON has no NaN: learners that give no probabilities have no loss
     return {key: None if value != value else value for key, value in numbers.items()}
 
 
@@ -257,7 +257,7 @@ def claims_table(many: list[dict[str, Any]]) -> list[str]:
 
 
 def _verdict(holds: bool | None) -> str:
-    return {True: "holds", False: "does not hold", None: "cannot be said"}[holds]
+    return {True: "holds", False: "does not hold", None: "cannot be decided"}[holds]
 
 
 def _tags(saved: dict[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ def extract_features(
     device: str,
     console: Console,
 ) -> None:
-    """Extracts what is missing of the features, and says what came out; `columns` are the options label, time, image."""
+    """Extracts the features that are missing, and prints a summary; `columns` are the options label, time, image."""
     if batch < 1:
         raise BadSetting(f"batch ({batch}) must be at least 1")
     check_images_folder(source, images)
@@ -51,7 +51,7 @@ def extract_features(
     left_out = f", {skipped:,} images skipped ({out / 'skipped.jsonl'} says why)" if skipped else ", no images skipped"
     console.print(
         f"{len(made):,} examples of {made.width} features in {out}{left_out}; "
-        f"go on with: prequential run --stream {out}",
+        f"use them with: prequential run --stream {out}",
         soft_wrap=True,
         markup=False,
     )
@@ -87,7 +87,7 @@ def open_images(
         return ClocRecords(metadata, given.pop("images"), **given)
     try:
         stream = open_stream(source, size=options.get("size", size), **chosen)
-    except BadSetting:  # it has no size to set; anything else that is wrong is said again now
+    except BadSetting:  # it has no size to set; any other error is raised again now
         stream = open_stream(source, **chosen)
     first = as_records(stream).attempt(0, 1)[0]
     if len(first) and first.ndim == 2:

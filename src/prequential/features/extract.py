@@ -1,4 +1,4 @@
-"""From a stream of images to a folder of features, once, with a frozen network; interrupted, it goes on."""
+"""From a stream of images to a folder of features, once, with a frozen network; resumable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def extract(
 ) -> FeatureStream:
     """Runs a frozen network over all images and writes its features to a folder.
 
-    Started again after an interruption it goes on, and the finished files are those of an uninterrupted run to the last
+    Started again after an interruption it resumes, and the finished files are those of an uninterrupted run to the last
     bit. Started again when finished, it does nothing. Images that are missing or cannot be decoded are skipped, counted,
     and listed in skipped.jsonl with the reason; no pass over the images is needed for that. Beside the features lie
     position.npy (the position in the source of each row), what else the source knows of its examples (CLOC: time.npy and

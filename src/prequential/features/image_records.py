@@ -33,7 +33,7 @@ class Records(Protocol):
 
 
 class StreamRecords:
-    """The examples of a stream as records: those that cannot be read are told apart from the others.
+    """The examples of a stream as records: those that cannot be read are separated from the others.
 
     Parameters
     ----------
@@ -100,11 +100,11 @@ def as_records(source: Stream | Records) -> Records:
 
 
 def check_still_there(source: Stream | Records) -> None:
-    """Refuses to go on when the folder of the images is gone: a disk that was taken away is no bad image."""
+    """Refuses to continue when the folder of the images is gone: a disk that was taken away is no bad image."""
     owners = (source, getattr(source, "stream", None))
     for place in [getattr(owner, name, None) for owner in owners for name in ("images", "path")]:
         if isinstance(place, Path) and not (place.is_file() or (place.is_dir() and any(place.iterdir()))):
-            raise BadInput(f"{place} is gone or empty; start the same extraction again when it is back, and it goes on")
+            raise BadInput(f"{place} is gone or empty; start the same extraction again when it is back, and it resumes")
 
 
 def plain(reason: str) -> str:

@@ -136,7 +136,7 @@ def load_network(
         return _from_timm(str(name), size, device)
     folder = _folder(name, revision)
     checksum = _check_weights(folder, str(name))
-    try:  # only now: it takes seconds to import, and a wrong name should be told at once
+    try:  # only now: it takes seconds to import, and a wrong name should be reported at once
         from transformers import AutoModel
     except ImportError:
         raise MissingExtra(f"the network {name}", "features") from None
@@ -188,7 +188,7 @@ def _tokens_to_row(
         patches = (size // config.patch_size) ** 2
 
     def outputs(x: torch.Tensor) -> Any:
-        if kind == "vit_mae":  # it sorts the patches by noise, at random unless told: rising noise keeps their order
+        if kind == "vit_mae":  # it sorts the patches by noise, at random unless given: rising noise keeps their order
             options["noise"] = torch.arange(patches, device=x.device).float().expand(len(x), -1)
         return model(x, **options)
 
@@ -384,7 +384,7 @@ def _from_timm(name: str, size: int | None, device: str | torch.device) -> Netwo
     except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
         raise BadInput(f"{name} cannot be loaded: {_first_line(error)}") from None
     model.eval().requires_grad_(False).to(device)
-    told = timm.data.resolve_model_data_config(model)
+    data_config = timm.data.resolve_model_data_config(model)
     digest = hashlib.sha256()
     for key, value in sorted(model.state_dict().items()):
         digest.update(key.encode() + value.cpu().numpy().tobytes())
@@ -392,9 +392,9 @@ def _from_timm(name: str, size: int | None, device: str | torch.device) -> Netwo
         name,
         model,
         width=int(model.num_features),
-        size=size or int(told["input_size"][-1]),
-        mean=told["mean"],
-        std=told["std"],
+        size=size or int(data_config["input_size"][-1]),
+        mean=data_config["mean"],
+        std=data_config["std"],
         checksum=digest.hexdigest(),
         device=device,
     )

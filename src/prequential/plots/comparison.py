@@ -206,12 +206,12 @@ def _plot_curves(axes: Axes, learners: dict[str, list[Scores]], what: str, looks
         curves = [each.curve() for each in some]
         position = curves[0]["position"]
         # averages of a few examples jump between 0 and 1 and mean little
-        told = position >= min(100, position[-1] // 2)
-        values = np.stack([np.interp(position, curve["position"], curve[what]) for curve in curves])[:, told]
+        visible = position >= min(100, position[-1] // 2)
+        values = np.stack([np.interp(position, curve["position"], curve[what]) for curve in curves])[:, visible]
         look = looks[name]
-        axes.plot(position[told], values.mean(0), color=look.color, ls=look.dashes, lw=1.5, zorder=3)
+        axes.plot(position[visible], values.mean(0), color=look.color, ls=look.dashes, lw=1.5, zorder=3)
         if len(some) > 1:
-            axes.fill_between(position[told], values.min(0), values.max(0), color=look.color, alpha=0.15, lw=0)
+            axes.fill_between(position[visible], values.min(0), values.max(0), color=look.color, alpha=0.15, lw=0)
         highest, longest = max(highest, float(values.max())), max(longest, int(position[-1]))
     examples_axis(axes, longest)
     axes.grid(True, axis="y")

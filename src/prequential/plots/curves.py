@@ -160,7 +160,7 @@ def loss_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
         highest = max(highest, float(curve.max()))
     uniform = math.log(max(scores.classes for scores in scores_by_name.values()))
     axes.axhline(uniform, color=GRAY, lw=0.9, ls=":")
-    highest = max(uniform, min(highest, 3 * uniform))  # one learner gone wild must not hide the others
+    highest = max(uniform, min(highest, 3 * uniform))  # one learner that diverges must not hide the others
     axes.set_ylim(0, 1.08 * highest or 1)
     axes.grid(True, axis="y")
     axes.set_title("Log-loss in nats so far, and lately (faint)")
@@ -172,10 +172,10 @@ def _plot_curve(axes: Axes, scores: Scores, what: str, color: str) -> np.ndarray
     """Draws the average so far and that of the latest examples; returns what of the latter can be seen."""
     curve = scores.curve()
     # averages of a few examples jump between 0 and 1 and mean little
-    told = curve["position"] >= min(100, scores.count // 2)
-    axes.plot(curve["position"][told], curve[what][told], color=_light(color), lw=0.8, zorder=2)
-    axes.plot(curve["position"][told], curve[f"running_{what}"][told], color=color, zorder=3)
-    seen: np.ndarray = curve[what][told & np.isfinite(curve[what])]
+    visible = curve["position"] >= min(100, scores.count // 2)
+    axes.plot(curve["position"][visible], curve[what][visible], color=_light(color), lw=0.8, zorder=2)
+    axes.plot(curve["position"][visible], curve[f"running_{what}"][visible], color=color, zorder=3)
+    seen: np.ndarray = curve[what][visible & np.isfinite(curve[what])]
     return seen if len(seen) else np.zeros(1)
 
 

@@ -1,4 +1,4 @@
-"""The report of runs: one page that opens anywhere, the same page while runs go on, and figures for a paper."""
+"""The report of runs: one page that opens anywhere, the same page served live, and figures for a paper."""
 
 from prequential.reports.figures import write_figures
 from prequential.reports.live import serve_report

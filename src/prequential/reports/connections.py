@@ -78,7 +78,7 @@ class BoundedServer(ThreadingHTTPServer):
             _shut(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of clients that are gone or ask for too much; the terminal is for the address."""
+        """Prints nothing about clients that disconnected or sent too much; the terminal is for the address."""
         if not isinstance(sys.exception(), OSError | ValueError | http.client.HTTPException):
             super().handle_error(request, client_address)
 

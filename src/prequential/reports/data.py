@@ -88,8 +88,8 @@ def group_names(readers: Sequence[RunReader]) -> list[str]:
             found.append(f"{name} ({_short_path(reader.directory)})")
             continue
         values = reader.all_settings
-        told = [f"{setting.replace('_', '-')} {_text(values[setting])}" for setting in differing]
-        found.append(", ".join([name, *told]))
+        settings_texts = [f"{setting.replace('_', '-')} {_text(values[setting])}" for setting in differing]
+        found.append(", ".join([name, *settings_texts]))
     # runs that are the same in everything, the seed included, are told apart by where they are
     whole = [(name, _stream(reader), reader.settings.seed) for name, reader in zip(found, readers, strict=True)]
     return [
@@ -172,8 +172,8 @@ def _numbers(reader: RunReader, scores: Scores) -> dict[str, Any]:
 
 def _curve(position: np.ndarray, correct: np.ndarray, nats: np.ndarray) -> dict[str, list[int]]:
     """The sums up to each position, as differences: short numbers. Nats are in thousandths, and end before infinity."""
-    told = np.isfinite(nats)
-    thousandths = np.round(nats[told] * 1000).astype(np.int64)
+    finite_nats = np.isfinite(nats)
+    thousandths = np.round(nats[finite_nats] * 1000).astype(np.int64)
     differences = {"x": position, "right": correct, "nats": thousandths}
     return {name: np.diff(column, prepend=0).tolist() for name, column in differences.items()}
 

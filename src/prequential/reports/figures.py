@@ -64,7 +64,7 @@ def length_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     longest = max(scores.count for scores in scores_by_name.values())
     uniform = longest * math.log2(max(scores.classes for scores in scores_by_name.values()))
     axes.plot([0, longest], [0, uniform], color=GRAY, lw=0.9, ls=":")
-    # one run gone wild must not hide the others
+    # one run that diverges must not hide the others
     axes.set_ylim(0, 1.05 * max(uniform, min(highest, 2 * uniform or highest)) or 1)
     axes.yaxis.set_major_formatter(short)
     axes.grid(True, axis="y")

@@ -1,4 +1,4 @@
-"""Serves the report of runs on this machine while they go on."""
+"""Serves the report of runs on this machine while they are in progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prequential.reports.data import page_data
 from prequential.reports.page import make_page, to_json
 from prequential.reports.run_reader import RunReader, find_runs
 
-HOST = "127.0.0.1"  # nobody else's machine
+HOST = "127.0.0.1"  # this machine only
 DEFAULT_PORT = 8765
 
 

@@ -66,7 +66,7 @@ class Sums:
         return int(self.fine.correct.sum()), self.scores.total_nats
 
     def copy(self) -> Sums:
-        """The same sums, to be gone on with apart from these."""
+        """An independent copy."""
         other = Sums(tasks=self.scores.task_starts is not None)
         other.scores.classes, other.scores.task_starts = self.scores.classes, self.scores.task_starts
         other.scores.load_state_dict(self.scores.state_dict())
@@ -88,7 +88,7 @@ class Sums:
 
 
 class RunReader:
-    """Reads what a run has left so far; may be asked again and again while the run goes on.
+    """Reads the files of a run; `refresh` reads what is new while the run is in progress.
 
     Records are read part by part, each full part once. What is not in a part yet is taken from the newest checkpoint.
     Every file of a run is replaced as a whole, so whatever is there can be read.
@@ -129,12 +129,12 @@ class RunReader:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the run said when it last ended, and how far it said it was while it ran."""
+        """The scores at its latest end, and its progress file."""
         return self._summary
 
     @property
     def classes(self) -> int | None:
-        """How many labels there can be, if that can be told yet."""
+        """How many labels there can be, if known yet."""
         return None if self.sums is None or self.sums.scores.classes == 1 else self.sums.scores.classes
 
     def refresh(self) -> bool:
@@ -273,7 +273,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_part(path: Path) -> Rows | None:
-    """The rows of a part; None when it has gone in the meantime."""
+    """The rows of a part; None when it was removed meanwhile."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -305,5 +305,5 @@ def _read_checkpoint(path: Path) -> tuple[int, int, Rows] | None:
         state = read_checkpoint(path, ["records", "scores"])
         rows = Rows(*(np.asarray(state["records"]["rows"][name]) for name in COLUMNS))
         return int(state["scores"]["classes"]), part_bounds(int(state["records"]["position"]))[0], rows
-    except (BadCheckpoint, OSError, KeyError, TypeError, ValueError):  # gone in the meantime, damaged, or older
+    except (BadCheckpoint, OSError, KeyError, TypeError, ValueError):  # removed meanwhile, damaged, or older
         return None

@@ -82,7 +82,7 @@ def run_job(directory: Path, parent: int | None = None, *, trust: bool = False) 
         for warning in run.warnings:
             print(warning, file=sys.stderr)
         progress.begin(run.position, run.length, run.seconds)
-        run.go(progress)
+        run.execute(progress)
     except PrequentialError as error:
         return progress.end("failed", why=str(error))
     except Exception as error:

@@ -115,9 +115,9 @@ def record_exit(job: Job, code: int) -> None:
     if progress.get("state") in ("finished", "failed") and code == 0:
         return
     if progress.get("state") == "stopped":
-        why = "it was asked to stop, from outside"
+        why = "it was stopped from outside"
     elif code < 0:
-        why = f"its process was ended by {signal.Signals(-code).name}, perhaps for want of memory"
+        why = f"its process was ended by {signal.Signals(-code).name}, perhaps because memory ran out"
     else:
         log = _end_of(job.directory / "log.txt").splitlines()
         why = f"its process ended with code {code}: {log[-1] if log else 'its log is empty'}"

@@ -1,4 +1,4 @@
-"""What a long run shows while it goes on, and the few lines it ends with."""
+"""The progress bar of a run, and the summary at its end."""
 
 from __future__ import annotations
 

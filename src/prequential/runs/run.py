@@ -64,7 +64,7 @@ class Run:
     directory
         An empty or new directory for a new run, or that of an earlier one.
     run, learner
-        The settings of a new run; None goes on with the ones kept in the directory.
+        The settings of a new run; None resumes with those stored in the directory.
     trust
         Whether the settings kept in the directory may ask for what `prequential.trust` does not allow by itself.
     """
@@ -80,7 +80,7 @@ class Run:
             given, learning = read_stored_settings(directory / "settings.toml")
             run, learner = RunSettings(**given), Settings(**learning)
         elif self.ranks.first and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
-            raise BadInput(f"{directory} is not empty; prequential resume {directory} goes on with a run that is there")
+            raise BadInput(f"{directory} is not empty; prequential resume {directory} resumes a run that is there")
         self.settings, self.learner_settings = run, learner
         name, options = stream_options(run.stream)
         written = options.pop(OF_A_RUN, None)
@@ -106,7 +106,7 @@ class Run:
         self.scores = Scores(self.learner.labels.capacity, self.stream.task_starts(), metrics=metrics)
         self.records = RecordWriter(directory / "records")
         self.position = 0
-        self.seconds = 0.0  # spent on what has been done so far, over all goes
+        self.seconds = 0.0  # spent so far, over all sessions
         self.stopped = False  # whether a signal asked it to end early
         self.warnings: list[str] = []
         self._checkpoints = CheckpointFolder(directory / "checkpoints")
@@ -175,7 +175,7 @@ class Run:
     def restore(self, *, set_aside: bool = False) -> None:
         """Goes back to the newest good checkpoint; where there never was one, to the beginning.
 
-        The records up to there are verified. Damaged ones are named and nothing is changed, unless they shall be set aside.
+        The records up to there are verified. Damaged ones are named and nothing is changed, unless `set_aside` is true.
         """
         try:
             self._restore(set_aside)
@@ -190,7 +190,7 @@ class Run:
             self._write_environment()
         state, refused = self._checkpoints.newest(self._foreign)
         if state is None and refused:  # to begin anew would write over what was found so far
-            raise BadCheckpoint(f"{refused[0]}; there is no other to go on from, and nothing was changed")
+            raise BadCheckpoint(f"{refused[0]}; there is no other to resume from, and nothing was changed")
         self.warnings += [f"{sentence}; using the one before it" for sentence in refused]
         if state is None:
             if self.ranks.first:
@@ -221,7 +221,7 @@ class Run:
         self.position = position
         self.seconds = float(state["seconds"])
 
-    def go(self, progress: Progress | None = None) -> Scores:
+    def execute(self, progress: Progress | None = None) -> Scores:
         """Runs to the end, or until a signal asks to stop; either way everything is saved."""
         keep_freed_memory()
         if self.ranks.first:
@@ -301,7 +301,7 @@ class Run:
     def name(self) -> str:
         if self.settings.learner != "transformer":
             return self.settings.learner
-        return f"{self.learner_settings.model}, {self.learner_settings.num_streams} streams"
+        return f"{self.learner_settings.model}-transformer"
 
     @property
     def title(self) -> str:
@@ -323,12 +323,12 @@ def new_directory(stream: str, base: Path = Path("runs")) -> Path:
 def _stream_options(run: RunSettings, name: str, examples: int | None) -> dict[str, Any]:
     names = ("tasks", "task_length", "ways", "label", "features", "time", "group", "images", "on_bad_row")
     given = {option: getattr(run, option) for option in names}
-    if run.on_bad_row == "stop":  # the default, which says nothing
+    if run.on_bad_row == "stop":  # the default
         del given["on_bad_row"]
     if run.download:
         given["download"] = True
     if name == "photos" and (examples or 0) > len(open_stream(name)):
-        given["length"] = examples  # made on the fly, so as long as need be
+        given["length"] = examples  # made on the fly, so as long as necessary
     return {option: value for option, value in given.items() if value is not None}
 
 
@@ -397,7 +397,7 @@ def _left_over(path: Path) -> bool:
 
 
 class _Signals:
-    """Turns Ctrl-C and a request to end into a flag, so that the piece at hand is finished and everything saved."""
+    """Turns Ctrl-C and a request to end into a flag, so that the current chunk is finished and everything saved."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -194,7 +194,7 @@ def with_options(spec: str, options: dict[str, Any]) -> str:
 
 
 def read_sweep(path: Path) -> SweepPlan:
-    """The sweep that a TOML file describes; anything wrong in it is said in one sentence."""
+    """The sweep that a TOML file describes; anything wrong in it is one error."""
     content = read_toml(path, "sweep")
     try:
         with one_warning():
@@ -220,7 +220,7 @@ def _plan(content: dict[str, Any], path: Path) -> SweepPlan:
         raise BadSetting(f"[sweep] method is {method!r}, expected one of {', '.join(METHODS)}")
     trials = sweep.get("trials")
     if trials is None and method != "grid":
-        raise BadSetting(f"[sweep] trials is missing: say how many trials of method {method!r} there shall be")
+        raise BadSetting(f"[sweep] trials is missing: give the number of trials for method {method!r}")
     if trials is not None and (not fits(trials, int) or trials < 1):
         raise BadSetting(f"[sweep] trials is {trials!r}, expected a whole number of at least 1")
     name = sweep.get("name", path.stem)
@@ -228,7 +228,7 @@ def _plan(content: dict[str, Any], path: Path) -> SweepPlan:
         raise BadSetting(f"[sweep] name is {name!r}, expected letters, digits, '-', '_', '.' and spaces")
     for key in ("storage", "out"):
         if not isinstance(sweep.get(key, ""), str):
-            raise BadSetting(f"[sweep] {key} is {sweep[key]!r}, expected a word")
+            raise BadSetting(f"[sweep] {key} is {sweep[key]!r}, expected text")
     plan = SweepPlan(
         name=name,
         vary=domains,
@@ -267,7 +267,7 @@ def _fixed(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _whole(stream: str) -> str:
-    """A stream with its path whole, so that the sweep can go on from anywhere."""
+    """A stream with its path whole, so that the sweep can be resumed from any directory."""
     check_spec(stream)
     return with_whole_path(stream)
 

@@ -1,7 +1,7 @@
 """The trials of a sweep in Optuna's storage, from which any number of processes and machines take them.
 
-A trial belongs to the worker that claimed it. When that worker is gone, the trial is failed, and a copy of it waits to
-be claimed: its runs go on from their checkpoints. Where two workers do the same thing at the same moment, the lower
+A trial belongs to the worker that claimed it. When that worker dies, the trial is failed, and a copy of it waits to
+be claimed: its runs resume from their checkpoints. Where two workers do the same thing at the same moment, the lower
 trial number wins and the other is marked as a duplicate and never run; all storages number trials without gaps.
 """
 
@@ -78,7 +78,7 @@ class Trials:
         self._last_seen: dict[tuple[int, Any], float] = {}
         self._beats = 0
         self._mine: set[int] = set()  # the trials that this worker is running
-        self._dead: set[str] = set()  # workers of this directory that were found to be gone
+        self._dead: set[str] = set()  # workers of this directory that were found to be dead
         with report_damage(self._url):
             with self._guard():
                 self.study = with_retries(lambda: _open_study(plan, self._storage, self.total))
@@ -312,7 +312,7 @@ class Trials:
 
     @staticmethod
     def _hold(path: Path) -> int:
-        """A handle that holds the lock on the file of a worker; closing it, or being killed, says that it is gone."""
+        """A handle that holds the lock on the file of a worker; closing it, or being killed, marks it as dead."""
         make_directory(path.parent)
         handle = open_own(path, os.O_RDWR | os.O_CREAT)
         try:

@@ -42,7 +42,7 @@ POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 20.0  # how often a worker writes its heartbeat and looks for dead workers
 OURS = ("sweep.toml", "study.db", "workers", "trials")  # any of them shows that a directory is a sweep's
 DATABASE = ("study.db.lock", "study.db-journal", "study.db-wal", "study.db-shm")
-TRIES = 3  # of a run whose process is killed, perhaps for want of memory
+TRIES = 3  # of a run whose process is killed, perhaps because memory ran out
 
 
 def sweep(
@@ -232,7 +232,7 @@ class Worker:
         record_exit(trial.jobs[seed], code)
         trial.tries[seed] = trial.tries.get(seed, 0) + 1
         if code < 0 and trial.tries[seed] < TRIES and not trial.why:
-            trial.waiting.append(seed)  # it goes on from its checkpoint
+            trial.waiting.append(seed)  # it resumes from its checkpoint
         elif self._failed(trial, seed):
             trial.waiting.clear()
 
