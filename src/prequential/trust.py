@@ -43,9 +43,10 @@ def names_from(stored: Path | None, *, trust: bool = False) -> Iterator[None]:
 
     Examples
     --------
-    >>> with names_from(Path("runs/theirs")):
+    >>> with names_from(Path("runs/theirs")):  # doctest: +ELLIPSIS
     ...     need_trust("to fetch https://example.org/data.zip")
-    Traceback (most recent call last):    prequential.trust.Untrusted: runs/theirs asks to fetch https://example.org/data.zip; if you trust who made it, add --trust (in Python trust=True)
+    Traceback (most recent call last):
+    prequential.trust.Untrusted: runs/theirs asks to fetch https://example.org/data.zip; ..., add --trust (in Python ...
     """
     token = _stored.set(None if trust else stored)
     try:
