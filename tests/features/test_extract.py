@@ -476,6 +476,26 @@ def test_a_folder_runs_no_code_and_fetches_nothing(weights, tmp_path, name, chan
     assert not (tmp_path / "executed").exists()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_size": 10**9},
+        {"intermediate_size": 10**12},
+        {"num_hidden_layers": 10**9},
+        {"image_size": 10**9},
+        {"image_size": [32, 10**9]},
+        {"text_config": {"vocab_size": 10**15}},
+        {"hidden_size": 128, "intermediate_size": 1 << 20, "num_hidden_layers": 4000},
+    ],
+)
+def test_sizes_that_the_weights_cannot_have_are_refused(weights, tmp_path, changes):
+    folder = shutil.copytree(weights / "dino", tmp_path / "folder")
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(BadInput, match=r"config\.json has .*(expected at most|more than its).*; nothing was loaded"):
+        load_network(folder)
+
+
 class _Evil:
     def __init__(self, path):
         self.path = path

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import math
 import os
 import pickle  # only to name the error that PyTorch's reader of plain data raises
 import re
@@ -15,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ NAMES = {  # short names of the networks in the paper and their kin; any other n
     "dinov2-l": "facebook/dinov2-large",
     "dinov2-g": "facebook/dinov2-giant",
 }
+MOST_LAYERS, MOST_PIXELS, MOST_NUMBER = 4096, 2**14, 2**24  # in a configuration: layers, length of an image, any other
 CONFIGS = ("config.json", "preprocessor_config.json", "processor_config.json", "generation_config.json")
 CODE = (  # entries of a configuration that name code or other weights
     "auto_map", "custom_generate", "custom_pipelines", "quantization_config", "use_pretrained_backbone", "kernel_config",
@@ -322,15 +324,19 @@ def _check_config(folder: Path) -> None:
         raise BadInput(
             f"{folder} holds an adapter (adapter_config.json), which could load another network; expected one"
         )
+    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     for path in (folder / name for name in CONFIGS):
         try:
-            found = _asks_for_code(_json(path))
+            content = _json(path)
+            found = _asks_for_code(content)
         except (ValueError, RecursionError, OSError) as error:
             raise BadInput(f"the network in {folder} cannot be loaded: {path.name}: {_first_line(error)}") from None
         if found:
             raise BadInput(
                 f"{path} has {found}, which would run or fetch what is not in the folder; nothing was loaded"
             )
+        if too_large := _too_large(content, weights):
+            raise BadInput(f"{path} has {too_large}; nothing was loaded")
 
 
 def _asks_for_code(content: Any) -> str:
@@ -346,6 +352,39 @@ def _asks_for_code(content: Any) -> str:
                 if value and (key in CODE or (named and not _is_plain(value))):
                     return f"{key} = {str(value)[:60]!r}"
                 todo.append(value)
+    return ""
+
+
+def _too_large(content: Any, weights: int) -> str:
+    """The first size, at any depth, that no network with so many bytes of weights has; "" if there is none.
+
+    A layer has at least hidden_size x hidden_size weights and as many as hidden_size x intermediate_size, and a weight
+    takes at least a byte.
+    """
+    todo = [content]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo += one
+        if not isinstance(one, dict):
+            continue
+        todo += one.values()
+        for key, value in one.items():
+            numbers = [number for number in (value if isinstance(value, list) else [value]) if type(number) is int]
+            if re.fullmatch(r"depths?|num_\w*(layers|blocks|stages)", key):
+                most = MOST_LAYERS
+            elif key in ("image_size", "size"):
+                most = MOST_PIXELS
+            elif re.fullmatch(r"(\w+_)?(hidden_sizes?|embed_dim|hidden_dim|d_model|width)", key):
+                most = math.isqrt(weights)
+            else:
+                most = max(weights, MOST_NUMBER)
+            if max(numbers, default=0) > most:
+                return f"{key} = {str(max(numbers))[:40]}, expected at most {most}"
+        sizes = [one.get(key) for key in ("hidden_size", "intermediate_size", "num_hidden_layers")]
+        if all(type(size) is int for size in sizes) and math.prod(cast(list[int], sizes)) > weights:
+            said = " x ".join(map(str, sizes))
+            return f"hidden_size x intermediate_size x num_hidden_layers = {said}, more than its {weights} bytes of weights"
     return ""
 
 

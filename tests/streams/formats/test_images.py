@@ -13,7 +13,7 @@ from PIL import Image
 
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.formats.image_tables import ImageTableStream
-from prequential.streams.formats.images import ImageStream, decode
+from prequential.streams.formats.images import Decoder, ImageStream, decode
 from prequential.streams.open import open_stream
 from prequential.testing.streams import check_stream
 
@@ -316,3 +316,9 @@ def test_sizes_and_seeds_out_of_range(tmp_path):
     assert both[0].fingerprint() == both[1].fingerprint() == ImageStream(root, size=(4, 5)).fingerprint()
     with pytest.raises(BadSetting, match=r"seed \(-1\) must be in"):
         ImageStream(root, order="shuffled", seed=-1)
+
+
+@pytest.mark.parametrize(("workers", "sentence"), [(0, "must be at least 1"), (10**6, "must be at most 256")])
+def test_workers_are_bounded(workers, sentence):
+    with pytest.raises(BadSetting, match=rf"workers \({workers}\) {sentence}"):
+        Decoder(workers)

@@ -27,6 +27,7 @@ from prequential.streams.limits import MAX_PIXELS, reading, reason
 from prequential.streams.stream import Chunk, Stream, in_reading_order
 from prequential.streams.tasks import Pool
 
+MOST_WORKERS = 256  # threads that decode; more only take memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 LOOK = 256  # images looked at in one go when all of them are
@@ -219,7 +220,7 @@ class ImageStream(DecodedStream):
         "stop" raises one sentence when an image that cannot be decoded is reached; "skip" leaves those out, for which
         all images are decoded once and the result is kept in the cache folder; `skipped` says how many there were.
     workers
-        How many threads decode; by default one for each processor, at most 8.
+        How many threads decode, at most 256; by default one for each processor, at most 8.
     max_pixels
         How many pixels an image may have as it is decoded, 2**25 by default: a small file can hold any number. A JPEG
         is decoded near the size that is wanted, and that counts.
@@ -361,6 +362,10 @@ class Decoder:
         for name, value in {"workers": workers, "max_pixels": max_pixels}.items():
             if value is not None and value < 1:
                 raise BadSetting(f"{name} ({value}) must be at least 1")
+        if workers is not None and workers > MOST_WORKERS:
+            raise BadSetting(
+                f"workers ({workers}) must be at most {MOST_WORKERS}: each is a thread that decodes images"
+            )
         self.workers = workers or min(8, os.cpu_count() or 1)
         self.max_pixels = max_pixels or MAX_PIXELS
         allow_pixels(self.max_pixels)
