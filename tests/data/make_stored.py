@@ -78,7 +78,7 @@ def make_run(directory: Path, learner: str, settings: dict[str, Any], stop: int 
     def stop_there(running: Run) -> None:
         running.stopped = stop is not None and running.position >= stop
 
-    run.go(stop_there)
+    run.execute(stop_there)
     return directory
 
 

@@ -23,7 +23,7 @@ from prequential.specs import fits, nearest, parse_call, say_kind
 from prequential.storage.migrations import FORMAT
 from prequential.storage.toml import read_toml
 from prequential.streams.open import check_spec, with_whole_path
-from prequential.sweeps.stored_names import stored_name
+from prequential.sweeps.stored_names import OF_FORMAT_2, stored_name
 
 METHODS = ("grid", "random", "tpe", "nsga2")
 # What can be an objective, and whether more of it is better.
@@ -161,7 +161,8 @@ class SweepPlan:
         if version >= 3:
             kept = {name: value for name, value in kept.items() if value != defaults[name]}
         else:  # it had all of them, under their old names
-            kept = {stored_name(name, version): value for name, value in kept.items()} | {"graphs": False}
+            known = {name: value for name, value in kept.items() if name in OF_FORMAT_2 or value != defaults[name]}
+            kept = {stored_name(name, version): value for name, value in known.items()} | {"graphs": False}
         text = json.dumps(kept, sort_keys=True, default=str)
         short = ",".join(f"{stored_name(name, version)}={say_value(value)}" for name, value in point.items())
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -8,6 +8,60 @@ from prequential.registry import TRANSFORMERS
 from prequential.renames import OPTIONS, SETTINGS
 
 RENAMED_IN = 3  # the format in which settings got the names they have now
+# all settings of format 2, under the names they have now: the folders of its trials are named after all of them
+OF_FORMAT_2 = frozenset(
+    [
+        "stream",
+        "learner",
+        "tasks",
+        "task_length",
+        "ways",
+        "examples",
+        "classes",
+        "label",
+        "features",
+        "time",
+        "group",
+        "images",
+        "download",
+        "on_bad_row",
+        "device",
+        "threads",
+        "checkpoint_seconds",
+        "out",
+        "method",
+        "model",
+        "width",
+        "depth",
+        "num_query_heads",
+        "mlp_width",
+        "window",
+        "chunk_size",
+        "num_streams",
+        "updates",
+        "positions",
+        "label_init_std",
+        "use_input",
+        "extractor",
+        "standardize",
+        "recent_window",
+        "num_neighbors",
+        "learning_rate",
+        "joint_learning_rate",
+        "extractor_learning_rate",
+        "weight_decay",
+        "beta1",
+        "beta2",
+        "warmup_examples",
+        "lr_decay",
+        "lr_decay_examples",
+        "ema_decay",
+        "freeze_at",
+        "async_steps",
+        "precision",
+        "seed",
+    ]
+)
 
 
 def stored_name(name: str, version: int) -> str:
