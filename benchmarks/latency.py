@@ -66,7 +66,7 @@ class Feed:
         for t in range(len(y)):
             arrival = start + t * interval
             time.sleep(max(0.0, arrival - time.perf_counter()))
-            self.beside.append(getattr(self.learner._trainer, "busy", False))
+            self.beside.append(self.learner._parts is not None and getattr(self.learner._parts.trainer, "busy", False))
             asked = time.perf_counter()
             self.learner.predict(x[t])
             answered = time.perf_counter()

@@ -30,9 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from prequential.plots.style import save
-from prequential.runs.allocation import keep_freed_memory
 
-PARTS = ("limit", "peers", "growth", "latency", "gains")
+PARTS = ("limit", "peers", "growth", "latency")
 COLUMNS = ("", "median", "best", "target", "", "what", "remarks")
 
 
@@ -49,7 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[Row]]:
     given = parser.parse_args(arguments)
     if given.threads:
         torch.set_num_threads(given.threads)
-    keep_freed_memory()  # as `prequential run` does
     console = Console()
     machine = describe(given.quick)
     console.print(", ".join(f"{key} {value}" for key, value in machine.items()))

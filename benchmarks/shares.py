@@ -14,10 +14,10 @@ from unittest.mock import patch
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory
-from prequential.learners.transformer.inputs import Inputs
 from prequential.learners.transformer.learner import Learner
-from prequential.learners.transformer.optimizer import Optimiser
+from prequential.learners.transformer.optimizer import Optimizer
 from prequential.models import block as blocks
 from prequential.models.block import Block
 from prequential.models.transformer import Transformer
@@ -29,13 +29,12 @@ MARK = "part: "
 BACKWARD = "autograd::engine::evaluate_function"
 CALLS: list[tuple[Any, str, str]] = [  # what is called, and to which part that belongs; the innermost one counts
     (blocks, "attend", ATTENTION),
-    (blocks, "attend_back", ATTENTION),
     (Block, "forward", PROJECTIONS),
     (Transformer, "_embed", HEADS),
-    (Transformer, "_read_out", HEADS),
-    (Optimiser, "step", OPTIMISER),
-    (Inputs, "finish_chunk", DATA),
-    (Inputs, "replayed", DATA),
+    (Transformer, "_run_heads", HEADS),
+    (Optimizer, "step", OPTIMISER),
+    (Inputs, "commit", DATA),
+    (Inputs, "transform_replayed", DATA),
     (Memory, "write", DATA),
     (Memory, "read", DATA),
 ]

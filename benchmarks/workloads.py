@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from prequential.experiments.experiment import ON_IMAGES, PAPER
-from prequential.learners.replay import ReplayReaders
+from prequential.learners.replay import ReplayPositions
 from prequential.learners.transformer.learner import Learner
 from prequential.settings import Settings, for_digits
 
@@ -57,7 +57,7 @@ class Workload:
 @contextmanager
 def steady() -> Iterator[None]:
     """No replay stream goes back to the start: all turns are the same work, that of a long stream, where few do."""
-    with patch.object(ReplayReaders, "advance", lambda *_: False):
+    with patch.object(ReplayPositions, "advance", lambda *_: False):
         yield
 
 

@@ -71,29 +71,6 @@ def test_products_are_those_of_the_work_and_nothing_else(load: Callable[[str], A
     assert shared.stride() == (0, 0)
 
 
-def test_a_gain_that_changes_the_losses_is_refused(load: Callable[[str], Any]) -> None:
-    gains = load("gains")
-    work = load("workloads").DIGITS.changed(depth=1, window=20, chunk_size=10, num_streams=1)
-    row = gains.against("separate projections", work, gains.separate_projections, rounds=2)
-    assert row.ratio > 0
-    assert set(row.seconds) == {"with", "without"}
-
-    def harm(learner: Any) -> None:
-        learner.model.blocks[0].into.weight.data.mul_(1.5)
-
-    with pytest.raises(AssertionError, match="harm changes the losses"):
-        gains.against("harm", work, harm, rounds=2)
-
-
-def test_reading_ahead_changes_no_loss(load: Callable[[str], Any]) -> None:
-    gains = load("gains")
-    work = load("workloads").EMNIST.changed(depth=1, window=8, chunk_size=4, num_streams=3)
-    row = gains.read_ahead(work, rounds=2)
-    assert row.ratio > 0
-    assert [len(row.seconds[how]) for how in ("with", "without")] == [2, 2]
-    assert "losses identical" in row.note
-
-
 def test_rows_know_whether_they_reach_their_targets(load: Callable[[str], Any]) -> None:
     measuring = load("measuring")
     seconds = {"slow": [4.0, 6.0, 5.0], "fast": [2.0, 2.0, 1.0]}

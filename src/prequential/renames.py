@@ -45,7 +45,7 @@ OPTIONS = {  # of the baselines
     "standardise": "standardize",
     "neighbours": "num_neighbors",
 }
-REMOVED: dict[str, Any] = {}  # settings that are gone, and the value with which they changed nothing
+REMOVED: dict[str, Any] = {"graphs": False}  # settings that are gone, and the value with which they changed nothing
 
 _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)  # None: each call warns by itself
 

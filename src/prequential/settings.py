@@ -88,8 +88,6 @@ class Settings:
     """Position from which on no gradient steps are taken; the context still grows."""
     async_steps: bool = False
     """Run gradient steps in a thread: predictions never wait for them and use parameters that are one chunk older."""
-    graphs: bool = False
-    """On CUDA: a whole gradient step (forward, backward, optimiser) is captured once and replayed as one graph."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number format of the matrix products."""
     seed: int = 0

@@ -7,7 +7,7 @@ import torch
 from prequential.baselines import Kalman
 from prequential.baselines.kalman_filter import KalmanFilter
 from prequential.errors import BadInput, BadSetting
-from prequential.learners.normalizer import Normaliser
+from prequential.learners.normalizer import Normalizer
 from prequential.storage.checkpoint import same_state
 
 
@@ -24,9 +24,9 @@ def test_features_are_standardised_by_the_past_with_a_constant():
     learner = Kalman(2, block=8)
     learner.learn_many(x[:8], [0, 1] * 4)
     phi = learner._features(x[8:], consecutive=True).numpy()
-    normaliser = Normaliser(4)
-    normaliser.update(x[:8])
-    assert np.array_equal(phi[:, :4], normaliser.transform(x[8:]))
+    normalizer = Normalizer(4)
+    normalizer.update(x[:8])
+    assert np.array_equal(phi[:, :4], normalizer.transform(x[8:]))
     assert (phi[:, 4] == 1).all()
 
 

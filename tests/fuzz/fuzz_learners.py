@@ -161,7 +161,7 @@ def count_of(xs: Any) -> int:
 
 
 def image_dtype(learner: OnlineLearner) -> Any:
-    inputs = getattr(learner, "_inputs", None) or getattr(learner, "inputs", None)
+    inputs = getattr(getattr(learner, "_parts", None), "inputs", None) or getattr(learner, "inputs", None)
     return np.uint8 if getattr(inputs, "image_bytes", False) else np.float64
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prequential.errors import BadCheckpoint
-from prequential.learners.normalizer import Normaliser
+from prequential.learners.normalizer import Normalizer
 from prequential.storage.checkpoint import read_checkpoint, same_state, write_checkpoint
 
 
@@ -20,7 +20,7 @@ def expected(x, t, row):
 
 
 def test_each_row_by_everything_up_to_itself(x):
-    scaled = Normaliser(4).transform(x)
+    scaled = Normalizer(4).transform(x)
     for t in (1, 2, 50, 199):
         np.testing.assert_allclose(scaled[t], expected(x, t, t), rtol=1e-4, atol=1e-5)
     assert not scaled[0].any()
@@ -28,43 +28,43 @@ def test_each_row_by_everything_up_to_itself(x):
 
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_pieces_equal_the_whole(x, size):
-    normaliser, parts = Normaliser(4), []
+    normalizer, parts = Normalizer(4), []
     for start in range(0, 200, size):
-        parts.append(normaliser.transform(x[start : start + size]))
-        normaliser.update(x[start : start + size])
-    np.testing.assert_allclose(np.concatenate(parts), Normaliser(4).transform(x), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(normaliser.apply(x)[7], expected(x, 199, 7), rtol=1e-4, atol=1e-5)
+        parts.append(normalizer.transform(x[start : start + size]))
+        normalizer.update(x[start : start + size])
+    np.testing.assert_allclose(np.concatenate(parts), Normalizer(4).transform(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(normalizer.apply(x)[7], expected(x, 199, 7), rtol=1e-4, atol=1e-5)
 
 
 def test_each_on_its_own_is_as_the_next_one(x):
-    normaliser = Normaliser(4)
-    normaliser.update(x[:100])
-    each = normaliser.each(x[100:110])
+    normalizer = Normalizer(4)
+    normalizer.update(x[:100])
+    each = normalizer.transform_each(x[100:110])
     for i in range(10):
-        np.testing.assert_allclose(each[i], normaliser.transform(x[100 + i : 101 + i])[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(each[i], normalizer.transform(x[100 + i : 101 + i])[0], rtol=1e-5, atol=1e-6)
 
 
 def test_the_future_does_not_reach_the_past(x):
     other = x.copy()
     other[120:] *= 100
-    assert np.array_equal(Normaliser(4).transform(x)[:120], Normaliser(4).transform(other)[:120])
+    assert np.array_equal(Normalizer(4).transform(x)[:120], Normalizer(4).transform(other)[:120])
 
 
 def test_constant_missing_and_broken_features():
     x = np.array([[5.0, np.nan, 1.0], [5.0, 2.0, 2.0], [5.0, np.nan, 3.0], [5.0, 4.0, 1e300]])
-    normaliser = Normaliser(3)
-    scaled = normaliser.transform(x)
+    normalizer = Normalizer(3)
+    scaled = normalizer.transform(x)
     assert not scaled[:, 0].any()
     assert scaled[:, 1].tolist() == [0, 0, 0, 1]  # 2 and 4 are one deviation from their mean 3
     assert np.isfinite(scaled).all()
     turns = np.arange(1000)[:, None] % 2 * 1.0  # 0 and 1: deviation 1/2
     for last, shown in ((8, 10), (1e6, 2), (-1e6, -2)):  # far is clipped; what is too far to count looks unusual
         turns[-1] = last
-        assert Normaliser(1).transform(turns)[-1] == shown
+        assert Normalizer(1).transform(turns)[-1] == shown
 
 
 def test_state_goes_on_exactly(x):
-    first, second = Normaliser(4), Normaliser(4)
+    first, second = Normalizer(4), Normalizer(4)
     first.update(x[:77])
     second.load_state_dict(first.state_dict())
     first.update(x[77:])
@@ -73,9 +73,9 @@ def test_state_goes_on_exactly(x):
 
 
 def test_the_next_one_is_to_the_bit_as_in_a_row_of_one(x):
-    asked, other = Normaliser(4), Normaliser(4)
+    asked, other = Normalizer(4), Normalizer(4)
     for row in x[:50, None]:
-        scaled, after = asked.following(row)
+        scaled, after = asked.peek(row)
         assert np.array_equal(scaled, other.transform(row))
         asked.take(after)
         other.update(row)
@@ -97,13 +97,13 @@ def by_hand(x, recent, chunk):
 
 
 def test_the_latest_examples_have_statistics_of_their_own(x):
-    both, alone = Normaliser(4, recent=30), Normaliser(4)
+    both, alone = Normalizer(4, recent=30), Normalizer(4)
     for start in range(0, 200, 10):
         rows = x[start : start + 10]
         assert np.array_equal(both.transform(rows)[:, :4], alone.transform(rows))
-        for normaliser in (both, alone):
-            normaliser.update(rows)
-            normaliser.forget()
+        for normalizer in (both, alone):
+            normalizer.update(rows)
+            normalizer.forget()
     mean, deviation = by_hand(x, 30, 10)
     np.testing.assert_allclose(both.apply(x)[:, 4:], np.clip((x - mean) / deviation, -10, 10), rtol=1e-3, atol=1e-3)
 
@@ -116,17 +116,17 @@ def normal(n=2000, width=3):
 
 
 def taken(x, sizes=(32,), **settings):
-    """All examples standardised, in chunks of 32 that come in pieces of these sizes; and the normaliser after them."""
-    normaliser, parts, start = Normaliser(x.shape[1], **settings), [], 0
+    """All examples standardised, in chunks of 32 that come in pieces of these sizes; and the normalizer after them."""
+    normalizer, parts, start = Normalizer(x.shape[1], **settings), [], 0
     for size in itertools.cycle(sizes):
         if start == len(x):
-            return np.concatenate(parts), normaliser
+            return np.concatenate(parts), normalizer
         stop = min(start + size, start + 32 - start % 32, len(x))
-        parts.append(normaliser.transform(x[start:stop]))
-        normaliser.update(x[start:stop])
+        parts.append(normalizer.transform(x[start:stop]))
+        normalizer.update(x[start:stop])
         start = stop
         if start % 32 == 0:
-            normaliser.forget()
+            normalizer.forget()
 
 
 def single(value, *rows):
@@ -195,19 +195,19 @@ def test_each_on_its_own_is_as_the_next_one_with_broken_values_too(kind):
     x = normal(1200)
     BROKEN[kind](x)
     for stop in (8, 31, 40, 701, 730, 1001):
-        normaliser = taken(x[:stop], recent=300)[1]
-        for i, row in enumerate(normaliser.each(x[stop : stop + 9])):
-            np.testing.assert_array_equal(row, normaliser.transform(x[stop + i : stop + i + 1])[0])
+        normalizer = taken(x[:stop], recent=300)[1]
+        for i, row in enumerate(normalizer.transform_each(x[stop : stop + 9])):
+            np.testing.assert_array_equal(row, normalizer.transform(x[stop + i : stop + i + 1])[0])
 
 
 def test_a_new_level_is_followed():
     x = normal()
     x[800:, 0] += 1e4
-    scaled, normaliser = taken(x, recent=300)
+    scaled, normalizer = taken(x, recent=300)
     for column in (0, 3):
         assert 0.8 < scaled[900:, column].std() < 1.3
-    assert normaliser.mean[0] == pytest.approx(1e4, abs=1)
-    assert not normaliser.hints()
+    assert normalizer.mean[0] == pytest.approx(1e4, abs=1)
+    assert not normalizer.hints()
 
 
 def test_a_feature_that_goes_to_and_fro_keeps_both_levels():
@@ -226,18 +226,18 @@ def test_rare_values_count():
     x[random.random(20000) < 0.002, 0] = 1  # one of many categories
     some = random.random(20000) < 0.05
     x[some, 1] = random.lognormal(8, 1, some.sum())  # an amount that is mostly 0
-    _, normaliser = taken(x)
-    np.testing.assert_allclose(normaliser.mean, x.mean(0), rtol=0.15)
-    np.testing.assert_allclose(np.sqrt(normaliser.square / normaliser.count), x.std(0), rtol=0.3)
-    assert not normaliser.hints()
+    _, normalizer = taken(x)
+    np.testing.assert_allclose(normalizer.mean, x.mean(0), rtol=0.15)
+    np.testing.assert_allclose(np.sqrt(normalizer.square / normalizer.count), x.std(0), rtol=0.3)
+    assert not normalizer.hints()
 
 
 @pytest.mark.parametrize("kind", ["clean", "heavy"])
 def test_what_is_not_broken_counts_as_before(kind):
     x = normal() if kind == "clean" else np.random.default_rng(4).standard_t(4, size=(2000, 3))
-    _, normaliser = taken(x)
-    np.testing.assert_allclose(normaliser.mean, x.mean(0), atol=1e-9)
-    np.testing.assert_allclose(np.sqrt(normaliser.square / normaliser.count), x.std(0), rtol=1e-9)
+    _, normalizer = taken(x)
+    np.testing.assert_allclose(normalizer.mean, x.mean(0), atol=1e-9)
+    np.testing.assert_allclose(np.sqrt(normalizer.square / normalizer.count), x.std(0), rtol=1e-9)
 
 
 def test_what_recurs_is_named():
@@ -252,23 +252,23 @@ def test_the_state_goes_on_exactly_with_broken_values_too(kind, tmp_path):
     x = normal(1200)
     BROKEN[kind](x)
     for cut in (5, 320, 704, 736, 1024):
-        first, second = taken(x[:cut], recent=300)[1], Normaliser(3, recent=300)
+        first, second = taken(x[:cut], recent=300)[1], Normalizer(3, recent=300)
         write_checkpoint(tmp_path / "state", first.state_dict())
         second.load_state_dict(read_checkpoint(tmp_path / "state"))
-        for normaliser in (first, second):
-            normaliser.update(x[cut:])
+        for normalizer in (first, second):
+            normalizer.update(x[cut:])
         assert same_state(first.state_dict(), second.state_dict())
 
 
 def test_a_state_from_before_broken_values_were_left_out_goes_on():
     x = normal(600)
     x[:, 2] = 5
-    _, normaliser = taken(x, recent=300)
-    old = {name: value for name, value in normaliser.state_dict().items() if name != "guard"}
-    later = Normaliser(3, recent=300)
+    _, normalizer = taken(x, recent=300)
+    old = {name: value for name, value in normalizer.state_dict().items() if name != "guard"}
+    later = Normalizer(3, recent=300)
     later.load_state_dict(old)
     x = normal(300)
-    assert np.array_equal(later.apply(x), normaliser.apply(x))
+    assert np.array_equal(later.apply(x), normalizer.apply(x))
     x[100, 0] = 1e9  # no longer blinded by it, nor by the first values of a feature that was constant
     x[0, 2] = 1e9
     later.update(x)
@@ -278,8 +278,8 @@ def test_a_state_from_before_broken_values_were_left_out_goes_on():
 
 
 def test_a_state_of_other_features_is_refused():
-    _, normaliser = taken(normal(100))
-    state = normaliser.state_dict()
+    _, normalizer = taken(normal(100))
+    state = normalizer.state_dict()
     state["guard"] = {**state["guard"], "low": state["guard"]["low"][:2]}
     with pytest.raises(BadCheckpoint, match=r"low .*shape \(2,\), expected 3"):
-        Normaliser(3).load_state_dict(state)
+        Normalizer(3).load_state_dict(state)

@@ -6,13 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from prequential.learners.replay import ReplayReaders
+from prequential.learners.replay import ReplayPositions
 
 READERS = 6000
 
 
 def chunks_at(turn: int) -> list[int]:
-    readers = ReplayReaders(READERS, seed=11)
+    readers = ReplayPositions(READERS, seed=11)
     for now in range(1, turn):
         for reader in range(READERS):
             readers.advance(reader, now)
@@ -33,7 +33,7 @@ def test_the_chunk_read_is_uniform_on_the_past(turn):
 def test_visits_follow_the_logarithm_of_the_age():
     """An example at relative position u is visited 1 + (E - 1) ln(1 / u) times in expectation."""
     turns, streams = 200, 400
-    readers = ReplayReaders(streams - 1, seed=5)
+    readers = ReplayPositions(streams - 1, seed=5)
     visits = np.ones(turns)  # by the reported stream
     for turn in range(1, turns + 1):
         for reader in range(streams - 1):
@@ -46,7 +46,7 @@ def test_visits_follow_the_logarithm_of_the_age():
 
 
 def test_the_streams_draw_on_their_own():
-    readers = ReplayReaders(50, seed=1)
+    readers = ReplayPositions(50, seed=1)
     for turn in range(1, 30):
         for reader in range(50):
             readers.advance(reader, turn)
@@ -54,7 +54,7 @@ def test_the_streams_draw_on_their_own():
 
 
 def test_never_the_present_nor_later():
-    readers = ReplayReaders(100, seed=2)
+    readers = ReplayPositions(100, seed=2)
     for turn in range(1, 60):
         assert max(readers.chunk) <= max(1, turn - 1)
         for reader in range(100):
@@ -62,7 +62,7 @@ def test_never_the_present_nor_later():
 
 
 def test_state_goes_on_with_the_same_draws():
-    first, second = ReplayReaders(9, seed=3), ReplayReaders(9, seed=99)
+    first, second = ReplayPositions(9, seed=3), ReplayPositions(9, seed=99)
     for turn in range(1, 20):
         for reader in range(9):
             first.advance(reader, turn)

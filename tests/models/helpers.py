@@ -20,13 +20,13 @@ def small(model: str, *, chunk: int, window: int, depth: int = 2, **changes: obj
         **changes
     )
     kind = PiTransformer if model == "pi" else TwoTokenTransformer
-    made = kind(settings, features=FEATURES, classes=CLASSES)
+    made = kind(settings, features=FEATURES, num_classes=CLASSES)
     torch.manual_seed(1)
     for name, parameter in made.named_parameters():
-        if name in ("heads.copy.sharpness", "heads.copy.slope"):
+        if name in ("output_heads.copy.log_temperature", "output_heads.copy.recency_slope"):
             nn.init.zeros_(parameter)  # so that a label in the window cannot be too faint to be seen
-    if "softmax" in made.heads:
-        nn.init.normal_(made.heads["softmax"].readout.weight)
+    if "softmax" in made.output_heads:
+        nn.init.normal_(made.output_heads["softmax"].readout.weight)
     return made
 
 
@@ -42,13 +42,13 @@ def run(model: Transformer, x: Tensor, y: Tensor, size: int, head: str = "softma
     context = model.new_context()
     out = []
     for start in range(0, x.shape[1], size):
-        outs, new = model(x[:, start : start + size], y[:, start : start + size], context.past())
-        context.finish_chunk(new)
+        outs, new = model(x[:, start : start + size], y[:, start : start + size], context.committed())
+        context.commit(new)
         out.append(log_p(model, outs, head)[0])
     return torch.cat(out)
 
 
 def log_p(model: Transformer, outs: list[Tensor], head: str) -> Tensor:
     """The log-probabilities (..., classes) of one of the heads, all labels having been met."""
-    out = outs[list(model.heads).index(head)]
-    return model.heads[head].log_probabilities(out, None)  # type: ignore[operator]
+    out = outs[list(model.output_heads).index(head)]
+    return model.output_heads[head].log_probs(out, None)  # type: ignore[operator]

@@ -1,68 +1,87 @@
-"""A block's gradient, which is written by hand, against the one that autograd finds."""
+"""A block against the same computed one query at a time."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch.nn import functional as F
 
-from prequential.models.attention import PART, Turn, band, parts, rotary_table
+from prequential.models.attention import RotaryEmbedding, apply_rotary, sliding_window_bias
 from prequential.models.block import Block
 
-WIDTH, HEADS, WINDOW = 16, 4, 24
+WIDTH, HEADS, WINDOW, HIDDEN = 16, 4, 6, 20
+K = WIDTH // HEADS
 
 
-def gradients(block: Block, by_hand: bool, h: Tensor, y: Tensor | None, past: int, turned: bool) -> list[Tensor]:
-    """Of a made-up loss, with respect to the tokens and all parameters that have one; then what the block gave."""
-    torch.manual_seed(1)
-    B, T, _ = h.shape
-    key_width = WIDTH // HEADS
-    keys, values = torch.randn(B, past, key_width, dtype=h.dtype), torch.randn(B, past, key_width, dtype=h.dtype)
-    bias = []
-    for first, last in parts(T):
-        before = min(WINDOW, past + first)
-        bias.append(band(last - first, WINDOW, HEADS, y is None)[None, :, WINDOW - before :].to(h.dtype))
-    table = rotary_table(WINDOW + T + 1, key_width).to(torch.complex128)
-    turn = Turn(table, past, T) if turned else None
-    h = h.clone().requires_grad_()
-    block.by_hand = by_hand
-    out, (k, v) = block(h, y, (keys, values), bias, turn)
-    assert not k.requires_grad
-    assert not v.requires_grad
-    wanted = [h, *(p for name, p in block.named_parameters() if y is not None or "labels" not in name)]
-    block.zero_grad()
-    (out * torch.randn_like(out)).sum().backward()  # type: ignore[no-untyped-call]
-    return [*(tensor.grad for tensor in wanted if tensor.grad is not None), out.detach(), k, v]
+def slow_block(block: Block, h: Tensor, y: Tensor | None, past: tuple[Tensor, Tensor], rotary: bool) -> Tensor:
+    """h + W_o attention(norm h) + W_down gelu(W_up norm h + bias) of one stream, one query at a time."""
+    normed = F.layer_norm(h, (WIDTH,), block.norm.weight, block.norm.bias)
+    q, k, v, u = block.in_proj(normed).split([WIDTH, K, K, HIDDEN], -1)
+    if y is not None:
+        k, v = k + block.key_labels.weight[y], v + block.value_labels.weight[y]
+    keys, values = torch.cat([past[0], k]), torch.cat([past[1], v])
+    angle = torch.arange(len(keys))[:, None] * 10_000.0 ** -(torch.arange(0, K, 2, dtype=torch.float64) / K)
+    if rotary:
+        keys = rotate(keys, angle)
+    rows = []
+    for t in range(len(h)):
+        at = len(past[0]) + t
+        stop = at + (y is None)  # where labels are tokens of their own, a token sees itself
+        first = max(0, at - WINDOW)
+        found = []
+        for head in q[t].view(HEADS, K):
+            query = rotate(head[None], angle[at : at + 1])[0] if rotary else head
+            scores = torch.cat([keys[first:stop] @ query * K**-0.5, torch.zeros(1, dtype=h.dtype)])
+            found.append(torch.softmax(scores, 0)[:-1] @ values[first:stop])
+        rows.append(torch.cat([F.gelu(u[t] + block.mlp_bias), *found]))
+    return h + torch.stack(rows) @ block.out_proj.weight.T
 
 
-@pytest.mark.parametrize("turned", [True, False])
+def rotate(x: Tensor, angle: Tensor) -> Tensor:
+    even, odd = x[:, ::2], x[:, 1::2]
+    turned = [even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()]
+    return torch.stack(turned, -1).flatten(-2)
+
+
+@pytest.mark.parametrize("rotary", [True, False])
 @pytest.mark.parametrize("labels", [True, False])
-@pytest.mark.parametrize("past", [0, 7, WINDOW])
-@pytest.mark.parametrize("tokens", [1, 9, 2 * PART + 5])
-def test_the_gradient_by_hand_is_the_one_of_autograd(tokens: int, past: int, labels: bool, turned: bool) -> None:
+@pytest.mark.parametrize("past", [0, 4, WINDOW])
+def test_a_block_is_what_its_formula_says(past: int, labels: bool, rotary: bool) -> None:
     torch.manual_seed(0)
     block = Block(
-        width=WIDTH, hidden=20, heads=HEADS, labels=5 if labels else None, label_scale=1.0, attention=True
+        width=WIDTH,
+        mlp_width=HIDDEN,
+        num_heads=HEADS,
+        num_labels=5 if labels else None,
+        label_init_std=1.0,
+        attention=True,
     ).double()
-    h = torch.randn(2, tokens, WIDTH, dtype=torch.float64)
-    y = torch.randint(0, 5, (2, tokens)) if labels else None
-    ours, theirs = (gradients(block, by_hand, h, y, past, turned) for by_hand in (True, False))
-    assert len(ours) == 4 + len([name for name, _ in block.named_parameters()])
-    for mine, its in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-9)
+    tokens = 9
+    h = torch.randn(tokens, WIDTH, dtype=torch.float64)
+    y = torch.randint(0, 5, (tokens,)) if labels else None
+    kept = torch.randn(past, K, dtype=torch.float64), torch.randn(past, K, dtype=torch.float64)
+    bias = sliding_window_bias(tokens, WINDOW, HEADS, y is None)[None, :, WINDOW - past :].double()
+    rotation = None
+    if rotary:
+        table = RotaryEmbedding(key_width=K, max_length=WINDOW + tokens + 1)
+        table.table = table.table.to(torch.complex128)
+        rotation = table(past, tokens)
+    batch = None if y is None else y[None]
+    out, (k, v) = block(h[None], batch, (kept[0][None], kept[1][None]), bias, rotation)
+    torch.testing.assert_close(out[0], slow_block(block, h, y, kept, rotary), rtol=1e-5, atol=1e-6)
+    assert k.shape == v.shape == (1, tokens, K)
+    assert not k.requires_grad
+    assert not v.requires_grad
 
 
-def test_nothing_is_computed_for_the_past() -> None:
-    """The gradients of keys and values take products as long as the chunk, not as the window."""
-    torch.manual_seed(0)
-    block = Block(width=WIDTH, hidden=20, heads=HEADS, labels=5, label_scale=1.0, attention=True).double()
-    h, y = torch.randn(1, 2, WIDTH, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.int64)
-    counts = []
-    for by_hand in (True, False):
-        with FlopCounterMode(display=False) as counter:
-            gradients(block, by_hand, h, y, WINDOW, turned=True)
-        counts.append(counter.get_total_flops())
-    columns, new = WINDOW + 2 + 1, 2
-    saved = 2 * (columns - new) * 2 * WIDTH  # two products, of all heads of two tokens
-    assert counts[1] - counts[0] == 2 * saved  # a multiplication and an addition each
+def test_rotated_scores_depend_on_the_distance_alone() -> None:
+    rotary = RotaryEmbedding(key_width=K, max_length=32)
+    q, k = torch.randn(K), torch.randn(K)
+    scores = []
+    for at in (3, 11):
+        rotation = rotary(past=at, tokens=1)
+        query = apply_rotary(q.view(1, 1, 1, K), rotation.queries)[0, 0, 0]
+        keys = apply_rotary(k.expand(1, at + 2, K), rotation.keys)[0]
+        scores.append(keys[at - 3 : at] @ query)
+    torch.testing.assert_close(scores[0], scores[1])

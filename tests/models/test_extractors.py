@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from prequential.errors import BadInput, BadSetting
 from prequential.models.extractors import VGG, ConvNet, ConvNeXt, Dropout, Extractor, make_extractor, seed_dropout
-from prequential.models.extractors.convolution import Conv3x3
 
 CASES = {
     "convnet": (lambda: ConvNet(1, 28, 28), (1, 28, 28)),
@@ -287,32 +286,3 @@ def gradients(conv: nn.Conv2d, x: torch.Tensor, weights: torch.Tensor) -> list[t
     x = x.clone().requires_grad_()  # keeps its layout
     wanted = [x, *conv.parameters()]
     return list(torch.autograd.grad((conv(x).relu_() * weights).sum(), wanted))
-
-
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("side", [(1, 1), (3, 3), (4, 5), (8, 8), (9, 9)])
-def test_a_convolution_has_the_gradients_of_torch(
-    side: tuple[int, int], bias: bool, layout: torch.memory_format
-) -> None:
-    torch.manual_seed(0)
-    ours, theirs = Conv3x3(64, 48, bias=bias), nn.Conv2d(64, 48, 3, padding=1, bias=bias)
-    theirs.load_state_dict(ours.state_dict())
-    x = torch.randn(5, 64, *side).contiguous(memory_format=layout)
-    weights = torch.randn(5, 48, *side)
-    for mine, its in zip(gradients(ours, x, weights), gradients(theirs, x, weights), strict=True):
-        torch.testing.assert_close(mine, its, rtol=1e-4, atol=1e-4)
-    assert side == (9, 9) or all(p.is_contiguous() for p in gradients(ours, x, weights)[1:])
-
-
-def test_small_images_on_a_cpu_take_the_product_and_others_do_not() -> None:
-    conv = Conv3x3(64, 8)
-
-    def by_product(x: torch.Tensor) -> bool:
-        return "_ByProduct" in str(conv(x).grad_fn)
-
-    assert by_product(torch.zeros(2, 64, 8, 8))
-    assert not by_product(torch.zeros(2, 64, 9, 8))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not by_product(torch.zeros(2, 64, 8, 8))
-    assert conv.requires_grad_(False)(torch.zeros(2, 64, 8, 8).requires_grad_()).requires_grad

@@ -25,10 +25,10 @@ def test_multiply_accumulates_equal_what_the_counter_counts(model, method, windo
     x, y = example(18)
     context = network.new_context()
     for start in (0, 6):  # fills it
-        _, new = network(x[:, start : start + 6], y[:, start : start + 6], context.past())
-        context.finish_chunk(new)
+        _, new = network(x[:, start : start + 6], y[:, start : start + 6], context.committed())
+        context.commit(new)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        network(x[:, 12:], y[:, 12:], context.past())
+        network(x[:, 12:], y[:, 12:], context.committed())
     compared = window + 6 * network.tokens_per_example + 1  # all keys of the pass and the null slot
     counted = counter.get_total_flops() / 2
     if model == "two-token":
@@ -42,7 +42,7 @@ def test_the_paper_s_base_model_costs_what_it_should():
         method="paper", width=1024, depth=4, num_query_heads=8, window=512, chunk_size=256, num_streams=8
     )
     with torch.device("meta"):
-        model = PiTransformer(settings, features=2048, classes=713)
+        model = PiTransformer(settings, features=2048, num_classes=713)
     total = 3 * 8 * 37_093_769 * model.macs_per_example()
     assert f"{total:.3g}" == "4.45e+16"
 
@@ -50,7 +50,7 @@ def test_the_paper_s_base_model_costs_what_it_should():
 def test_copying_costs_little():
     with torch.device("meta"):
         paper, mixed = (
-            PiTransformer(Settings(method=method, mlp_width=512), features=54, classes=7).macs_per_example()
+            PiTransformer(Settings(method=method, mlp_width=512), features=54, num_classes=7).macs_per_example()
             for method in ("paper", "mixed")
         )
     assert mixed - paper == 512 * (128 + 7) + 512 * (32 + 7) + 32 * 128

@@ -11,7 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from helpers import CLASSES, example, log_p, run, small
 
-from prequential.models.context import stacked
+from prequential.models.kv_cache import stack_contexts
 
 MODELS = ["pi", "two-token"]
 T = 24
@@ -116,11 +116,11 @@ def test_permuting_labels_with_their_tables_permutes_the_predictions(model):
     before, copied = run(network, x, y, 6), run(network, x, y, 6, "copy")
     order = torch.tensor([2, 0, 4, 1, 3])  # label k becomes order[k]
     with torch.no_grad():
-        tables = list(network.heads["softmax"].readout.parameters())
+        tables = list(network.output_heads["softmax"].readout.parameters())
         if model == "pi":
             tables += [t.weight for b in network.blocks for t in (b.key_labels, b.value_labels)]
         else:
-            tables.append(network.label.weight)
+            tables.append(network.label_embedding.weight)
         for table in tables:
             table[order] = table.clone()
     after = run(network, x, order[y], 6)
@@ -137,9 +137,9 @@ def test_predicting_many_equals_predicting_each_as_the_next(model, head):
     whole = run(network, x, y, 6, head)
     context = network.new_context()
     with torch.no_grad():
-        _, new = network(x[:, :6], y[:, :6], context.past())
-        context.finish_chunk(new)
-        predicted = log_p(network, network.foresee(torch.stack([x[0, 6], x[0, 9]]), context.recent())[0], head)
+        _, new = network(x[:, :6], y[:, :6], context.committed())
+        context.commit(new)
+        predicted = log_p(network, network.predict_next(torch.stack([x[0, 6], x[0, 9]]), context.current())[0], head)
     torch.testing.assert_close(predicted[0], whole[6], atol=1e-5, rtol=1e-5)
     alone = run(network, torch.cat([x[:, :6], x[:, 9:10]], 1), y[:, :7], 6, head)
     torch.testing.assert_close(predicted[1], alone[6], atol=1e-5, rtol=1e-5)
@@ -153,9 +153,9 @@ def test_a_batch_of_streams_with_pasts_of_unequal_length_equals_each_alone(model
     whole = run(network, x, y, 6, head)
     contexts = [network.new_context(), network.new_context()]
     with torch.no_grad():
-        _, new = network(x[:, :6], y[:, :6], contexts[0].past())
-        contexts[0].finish_chunk(new)
-        past = stacked(contexts)
+        _, new = network(x[:, :6], y[:, :6], contexts[0].committed())
+        contexts[0].commit(new)
+        past = stack_contexts(contexts)
         for part in (*past.tokens, past.examples[0]):
             part[:, 1] = 100.0  # the second has an empty context: what lies there is hidden
         both = (torch.cat([x[:, 6:12], x[:, :6]]), torch.cat([y[:, 6:12], y[:, :6]]))

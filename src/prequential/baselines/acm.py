@@ -11,7 +11,7 @@ from prequential.baselines.neighbor_index import NeighborIndex
 from prequential.errors import BadSetting
 from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
 from prequential.learners.chunked import chunk_slices
-from prequential.learners.normalizer import Normaliser, bounded
+from prequential.learners.normalizer import Normalizer, bounded
 from prequential.learners.outliers import Hint
 from prequential.renames import OPTIONS, takes_old_names
 from prequential.storage.checkpoint import allow
@@ -108,7 +108,7 @@ class ACM(OnlineLearner):
         self.ks = np.arange(1, most + 1) if num_neighbors is None else np.array([num_neighbors])
         self.loss = np.zeros((len(self.ks), len(SMOOTHINGS)))  # recent log-loss of each choice
         self.index: NeighborIndex | None = None  # made when the first example tells the number of features
-        self.normaliser: Normaliser | None = None
+        self.normalizer: Normalizer | None = None
         self._class_ids = np.zeros(1024, dtype=np.int32)  # of each example; grows by doubling
         self._count = 0
 
@@ -132,15 +132,15 @@ class ACM(OnlineLearner):
             self._begin(int(np.prod(x.shape[1:])))
 
     def _begin(self, features: int) -> NeighborIndex:
-        self.normaliser = Normaliser(features) if self.standardize else None
+        self.normalizer = Normalizer(features) if self.standardize else None
         self.index = NeighborIndex(features, **self._graph)
         return self.index
 
     def _features(self, x: np.ndarray, consecutive: bool) -> np.ndarray:
         flat = x.reshape(len(x), -1)
-        if self.normaliser is None:
+        if self.normalizer is None:
             return bounded(flat.astype(np.float32))
-        return self.normaliser.transform(flat) if consecutive else self.normaliser.each(flat)
+        return self.normalizer.transform(flat) if consecutive else self.normalizer.transform_each(flat)
 
     def _classes_of(self, item: np.ndarray) -> np.ndarray:
         """The class ids (n, k) of the found items, -1 where none was found."""
@@ -182,8 +182,8 @@ class ACM(OnlineLearner):
         for part in chunk_slices(len(x), len(index.waiting), index.block):
             piece = x[part]
             _, item = index.search_and_add(self._features(piece, consecutive=True), int(self.ks.max()))
-            if self.normaliser is not None:
-                self.normaliser.update(piece.reshape(len(piece), -1))
+            if self.normalizer is not None:
+                self.normalizer.update(piece.reshape(len(piece), -1))
             self._append(class_ids[part])  # a row's neighbors are always before it
             for neighbors, class_id in zip(self._classes_of(item), class_ids[part].tolist(), strict=True):
                 rows.append(self._log_knn_probs(neighbors))
@@ -199,7 +199,7 @@ class ACM(OnlineLearner):
         self._count += len(class_ids)
 
     def _hints(self) -> list[Hint]:
-        return [] if self.normaliser is None else self.normaliser.hints()
+        return [] if self.normalizer is None else self.normalizer.hints()
 
     def _snapshot(self) -> dict[str, Any]:
         if self.index is None or self._graph["half"]:  # rounded vectors would not give the same graph again
@@ -220,17 +220,17 @@ class ACM(OnlineLearner):
     def _state_dict(self) -> dict[str, Any]:
         return {
             "index": None if self.index is None else self.index.state_dict(),
-            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
             "slots": self._class_ids[: self._count].copy(),
             "loss": self.loss.copy(),
             "features": None if self.index is None else self.index.width,
         }
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
-        self.index = self.normaliser = None
+        self.index = self.normalizer = None
         if state["index"] is not None:
             self._begin(int(state["features"])).load_state_dict(state["index"])
-        if self.normaliser is not None:
-            self.normaliser.load_state_dict(state["normaliser"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(state["normalizer"])
         self._class_ids, self._count = state["slots"].copy(), len(state["slots"])
         self.loss = state["loss"].copy()

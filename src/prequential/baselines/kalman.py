@@ -13,7 +13,7 @@ from prequential.baselines.kalman_filter import KalmanFilter
 from prequential.errors import BadInput, BadSetting
 from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
 from prequential.learners.chunked import chunk_slices
-from prequential.learners.normalizer import Normaliser, bounded
+from prequential.learners.normalizer import Normalizer, bounded
 from prequential.learners.outliers import Hint
 from prequential.memory import check_fits
 from prequential.renames import OPTIONS, takes_old_names
@@ -100,7 +100,7 @@ class Kalman(OnlineLearner):
         }  # fmt: skip
         self.stride = block
         self.standardize = standardize
-        self.normaliser: Normaliser | None = None
+        self.normalizer: Normalizer | None = None
         self.filter: KalmanFilter | None = None  # made when the first example tells the number of features
         self.calibration = Calibration(self.labels.capacity, samples=samples, learn=calibrate, block=block, seed=seed)
 
@@ -120,17 +120,17 @@ class Kalman(OnlineLearner):
         """The parts whose size depends on the number of features."""
         c = self._config
         check_fits(4.0 * features**2, f"x of {features} features", BadInput)
-        self.normaliser = Normaliser(features) if self.standardize else None
+        self.normalizer = Normalizer(features) if self.standardize else None
         self.filter = make_filter(features + 1, self.labels.capacity, c)
         return self.filter
 
     def _features(self, x: np.ndarray, consecutive: bool) -> torch.Tensor:
         """Phi (n, m): standardized where wanted, with a constant 1; changes nothing."""
         flat = x.reshape(len(x), -1)
-        if self.normaliser is None:
+        if self.normalizer is None:
             flat = bounded(flat)
         else:
-            flat = self.normaliser.transform(flat) if consecutive else self.normaliser.each(flat)
+            flat = self.normalizer.transform(flat) if consecutive else self.normalizer.transform_each(flat)
         phi = np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
         return torch.from_numpy(phi).to(getattr(torch, str(self._config["precision"])))
 
@@ -155,8 +155,8 @@ class Kalman(OnlineLearner):
             mean, variance = kalman.observe(phi, y)
             self._changing = True
             rows.append(self.calibration.observe(mean, variance, labels))
-            if self.normaliser is not None:
-                self.normaliser.update(piece.reshape(len(piece), -1))
+            if self.normalizer is not None:
+                self.normalizer.update(piece.reshape(len(piece), -1))
         return np.concatenate(rows)
 
     def _needs_snapshot(self, count: int) -> bool:
@@ -164,22 +164,22 @@ class Kalman(OnlineLearner):
         return self.filter is None or count > self.filter.block - self.filter.pending
 
     def _hints(self) -> list[Hint]:
-        return [] if self.normaliser is None else self.normaliser.hints()
+        return [] if self.normalizer is None else self.normalizer.hints()
 
     def _state_dict(self) -> dict[str, Any]:
         return {
             "filter": None if self.filter is None else self.filter.state_dict(),
-            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
             "calibration": self.calibration.state_dict(),
         }
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
-        self.filter = self.normaliser = None
+        self.filter = self.normalizer = None
         if state["filter"] is not None:
             kalman = self._begin(len(state["filter"]["mean"]) - 1)
             kalman.load_state_dict(state["filter"])
-        if self.normaliser is not None:
-            self.normaliser.load_state_dict(state["normaliser"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(state["normalizer"])
         self.calibration.load_state_dict(state["calibration"])
 
 

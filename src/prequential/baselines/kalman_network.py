@@ -16,7 +16,6 @@ from prequential.baselines.calibration import Calibration
 from prequential.baselines.kalman import check_kalman, make_filter
 from prequential.baselines.replay_learner import ReplayLearner
 from prequential.errors import BadSetting
-from prequential.learners.replay import ReplayReaders
 from prequential.renames import OPTIONS, takes_old_names
 
 
@@ -119,7 +118,7 @@ class KalmanNetwork(ReplayLearner):
         """A forward pass to predict; forward and backward (twice a forward) in each stream; the filter."""
         if self.inputs is None:
             return None
-        network = (1 + 3 * (1 + len(self.readers))) * self.network.macs()
+        network = (1 + 3 * (1 + len(self.replay))) * self.network.macs()
         return network + self.filter.macs_per_example() + self.calibration.macs_per_example()
 
     def _calibration(self) -> Calibration:
@@ -139,7 +138,7 @@ class KalmanNetwork(ReplayLearner):
         self.filter = make_filter(self.network.width + 1, self.labels.capacity, {**self._own, "block": self.stride})
         self.calibration = self._calibration()
         self.readout = self._readout()  # as it was before the block
-        self.readers = ReplayReaders(self._own["num_streams"] - 1, seed=self.seed)
+        self.replay = self._make_replay(self._own["num_streams"] - 1)
         self.steps = 0
 
     def _phi(self, x: Tensor) -> Tensor:
@@ -187,7 +186,7 @@ class KalmanNetwork(ReplayLearner):
             "readout": self.readout,
             "calibration": self.calibration.state_dict(),
             "optimiser": self.optimiser.state_dict(),
-            "readers": self.readers.state_dict(),
+            "readers": self.replay.state_dict(),
             "steps": self.steps,
             "skipped": self._skipped(),
         }
@@ -198,6 +197,6 @@ class KalmanNetwork(ReplayLearner):
         self.readout = torch.as_tensor(state["readout"]).clone()
         self.calibration.load_state_dict(state["calibration"])
         self.optimiser.load_state_dict(state["optimiser"])
-        self.readers.load_state_dict(state["readers"])
+        self.replay.load_state_dict(state["readers"])
         self.steps = int(state["steps"])
         self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none

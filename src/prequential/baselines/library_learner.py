@@ -18,7 +18,7 @@ import numpy as np
 from prequential.errors import BadInput, BadSetting, PrequentialError, one_line
 from prequential.learners.base import check_seed, uniform_log_proba
 from prequential.learners.journaled import JournaledLearner
-from prequential.learners.normalizer import Normaliser
+from prequential.learners.normalizer import Normalizer
 from prequential.learners.outliers import Hint
 
 
@@ -75,7 +75,7 @@ class LibraryLearner(JournaledLearner):
 
     def _begin(self) -> None:
         self.model = self._make()
-        self._normaliser: Normaliser | None = None
+        self._normalizer: Normalizer | None = None
         self._pending_x: list[np.ndarray] = []  # standardized examples of the unfinished batch
         self._pending_ids: list[int] = []
         self._fitted = False
@@ -97,12 +97,12 @@ class LibraryLearner(JournaledLearner):
         flat = x.reshape(len(x), -1).astype(np.float64)
         if not self.standardize:
             return flat
-        normaliser = self._normaliser or Normaliser(flat.shape[1])
+        normaliser = self._normalizer or Normalizer(flat.shape[1])
         # one row at a time: sums in another order would round otherwise, and the model would not come back to the bit
         scaled = normaliser.transform(flat).astype(np.float64)
         if keep:
             normaliser.update(flat)
-            self._normaliser = normaliser
+            self._normalizer = normaliser
         return scaled
 
     def _take(self, x: np.ndarray, class_ids: np.ndarray) -> None:
@@ -149,7 +149,7 @@ class LibraryLearner(JournaledLearner):
         return np.log((1 - self.smoothing) * p + self.smoothing / K)
 
     def _hints(self) -> list[Hint]:
-        return [] if self._normaliser is None else self._normaliser.hints()
+        return [] if self._normalizer is None else self._normalizer.hints()
 
     def _common(self) -> dict[str, Any]:
         return {

@@ -15,8 +15,8 @@ from prequential.errors import BadSetting
 from prequential.learners.base import check_missing, check_seed, uniform_log_proba
 from prequential.learners.chunked import ChunkedLearner
 from prequential.learners.gate import check_image_dtype
+from prequential.learners.inputs import Inputs
 from prequential.learners.outliers import Hint
-from prequential.learners.transformer.inputs import Inputs
 from prequential.settings import Settings
 
 
@@ -125,7 +125,7 @@ class NetworkLearner(ChunkedLearner):
         if self.inputs is None:
             return uniform_log_proba(len(x), self.labels.capacity)
         with torch.no_grad():
-            return self._log_probs(self._tensor(self.inputs.alone(x))).cpu().numpy()
+            return self._log_probs(self._tensor(self.inputs.predict(x)[0])).cpu().numpy()
 
     def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         assert self.inputs is not None
@@ -134,7 +134,7 @@ class NetworkLearner(ChunkedLearner):
 
     def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         assert self.inputs is not None
-        self.inputs.finish_chunk(x)
+        self.inputs.commit(x)
         self._train_step(x, class_ids)
 
     def _prepare(self, x: np.ndarray) -> None:
@@ -143,7 +143,7 @@ class NetworkLearner(ChunkedLearner):
 
     def _begin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Inputs:
         inputs = Inputs(self._inputs_like, shape, dtype)
-        if self.missing and not inputs.standardises:
+        if self.missing and not inputs.normalizes:
             raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
         self._build(shape, inputs.extractor)
         self.inputs = inputs

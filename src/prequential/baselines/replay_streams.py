@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from prequential.baselines.adamw import AdamW
 from prequential.baselines.replay_learner import ReplayLearner
 from prequential.errors import BadSetting
-from prequential.learners.replay import ReplayReaders
 from prequential.renames import OPTIONS, takes_old_names
 
 
@@ -115,7 +114,7 @@ class ReplayStreams(ReplayLearner):
         """A forward pass to predict; forward and backward (twice a forward) in each stream."""
         if self.inputs is None:
             return None
-        return (1 + 3 * (1 + len(self.readers))) * self.network.macs()
+        return (1 + 3 * (1 + len(self.replay))) * self.network.macs()
 
     def _build(self, shape: tuple[int, ...], extractor: str) -> None:
         own = self._own
@@ -124,7 +123,7 @@ class ReplayStreams(ReplayLearner):
         named = self.network.named_parameters()
         self.optimiser = AdamW(named, rate=own["learning_rate"], weight_decay=own["weight_decay"])
         self.calibrator = AdamW([("beta", self.beta)], rate=own["calibration_rate"], weight_decay=0.0)
-        self.readers = ReplayReaders(own["num_streams"] - 1, seed=self.seed)
+        self.replay = self._make_replay(own["num_streams"] - 1)
         self.steps = 0
 
     def _log_probs(self, x: Tensor) -> Tensor:
@@ -159,7 +158,7 @@ class ReplayStreams(ReplayLearner):
             "beta": self.beta,
             "optimiser": self.optimiser.state_dict(),
             "calibrator": self.calibrator.state_dict(),
-            "readers": self.readers.state_dict(),
+            "readers": self.replay.state_dict(),
             "steps": self.steps,
             "skipped": self._skipped(),
         }
@@ -171,6 +170,6 @@ class ReplayStreams(ReplayLearner):
             self.beta.copy_(torch.as_tensor(state["beta"]))
         self.optimiser.load_state_dict(state["optimiser"])
         self.calibrator.load_state_dict(state["calibrator"])
-        self.readers.load_state_dict(state["readers"])
+        self.replay.load_state_dict(state["readers"])
         self.steps = int(state["steps"])
         self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none

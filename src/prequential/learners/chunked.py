@@ -41,9 +41,7 @@ class ChunkedLearner(OnlineLearner):
         Whether features may be NaN, meaning "not measured".
     """
 
-    predicts_in_training = (
-        False  # whether `_train_chunk` returns the chunk's predictions; saves `_extend` for whole chunks
-    )
+    predicts_in_training = False  # whether `_train_chunk` returns the chunk's predictions: no `_extend` for whole ones
 
     def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False) -> None:
         super().__init__(classes, missing=missing)
@@ -126,14 +124,16 @@ class ChunkedLearner(OnlineLearner):
         return log_p
 
     def _chunk_state(self) -> dict[str, Any]:
-        """Where it is in its chunk. The keys are those of stored files."""
+        """Where it is in its chunk."""
         return {
-            "done": self.num_committed,
+            "num_committed": self.num_committed,
             "pending_x": np.concatenate(self._pending_x) if self._pending_x else None,
-            "pending_slots": list(self._pending_ids),
+            "pending_class_ids": list(self._pending_ids),
         }
 
     def _load_chunk_state(self, state: dict[str, Any]) -> None:
-        self.num_committed = int(state["done"])
+        if "done" in state:  # as an earlier version wrote it
+            state = {**state, "num_committed": state["done"], "pending_class_ids": state["pending_slots"]}
+        self.num_committed = int(state["num_committed"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
-        self._pending_ids = [int(class_id) for class_id in state["pending_slots"]]
+        self._pending_ids = [int(class_id) for class_id in state["pending_class_ids"]]

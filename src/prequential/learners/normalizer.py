@@ -27,7 +27,7 @@ class After(NamedTuple):
     out: np.ndarray | None = None  # (n, width) the values that are left out; None: none is
 
 
-class Normaliser:
+class Normalizer:
     """Brings each feature to mean 0 and deviation 1, by the statistics of what has been seen up to that example.
 
     x_t itself counts (it is known when y_t is predicted), which bounds the result from the very first example on:
@@ -52,12 +52,12 @@ class Normaliser:
 
     Examples
     --------
-    >>> normaliser = Normaliser(1)
+    >>> normalizer = Normalizer(1)
     >>> x = np.array([[10.0], [20.0], [30.0]])
-    >>> normaliser.transform(x).ravel().tolist() == [0, 1, np.float32(1.5**0.5)]
+    >>> normalizer.transform(x).ravel().tolist() == [0, 1, np.float32(1.5**0.5)]
     True
-    >>> normaliser.update(x)
-    >>> normaliser.apply(x).ravel().astype(int).tolist()
+    >>> normalizer.update(x)
+    >>> normalizer.apply(x).ravel().astype(int).tolist()
     [-1, 0, 1]
     """
 
@@ -102,15 +102,15 @@ class Normaliser:
 
     def transform(self, x: np.ndarray) -> np.ndarray:
         """Consecutive new examples, each by everything before it and itself. Changes nothing."""
-        return self.along(x)[0]
+        return self.transform_sequence(x)[0]
 
-    def along(self, x: np.ndarray) -> tuple[np.ndarray, After]:
+    def transform_sequence(self, x: np.ndarray) -> tuple[np.ndarray, After]:
         """The same, and the statistics after each of them."""
         x64, measured = self._read(x)
         after = self._along(x64, measured)
         return self._scale(x64, measured, after.rows, after.out), after
 
-    def each(self, x: np.ndarray) -> np.ndarray:
+    def transform_each(self, x: np.ndarray) -> np.ndarray:
         """New examples, each as if it were the next one: by the past and itself, not by its neighbours. Changes nothing."""
         x64, measured = self._read(x)
         far = self._far(x64) & measured[:, : self.width]
@@ -122,9 +122,9 @@ class Normaliser:
                 part[i] = one[0]
         return self._scale(x64, measured, rows, far if far.any() else None)
 
-    def following(self, x: np.ndarray) -> tuple[np.ndarray, After]:
+    def peek(self, x: np.ndarray) -> tuple[np.ndarray, After]:
         """One new example (1, width), and the statistics with it, as `transform` and `update` have them."""
-        return self.along(x)
+        return self.transform_sequence(x)
 
     def apply(self, x: np.ndarray) -> np.ndarray:
         """Examples of the past, all by the statistics as they are now. Changes nothing."""
@@ -372,9 +372,9 @@ class Normaliser:
         scaled = _within(np.where(varies & measured, scaled, 0.0), self.clip).astype(np.float32)
         return scaled if out is None else np.where(self._twice(out), np.sign(scaled) * np.float32(SHOWN), scaled)
 
-    def _part(self, at: np.ndarray) -> Normaliser:
+    def _part(self, at: np.ndarray) -> Normalizer:
         """Of the features `at` alone."""
-        part = Normaliser(len(at), recent=self.recent, clip=self.clip)
+        part = Normalizer(len(at), recent=self.recent, clip=self.clip)
         columns = part._columns_in(at, self.width)
         part.count, part.mean, part.square = (value[columns] for value in self._own())
         part._guard_by(self.guard.part(at))

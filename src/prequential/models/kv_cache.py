@@ -1,18 +1,26 @@
-"""What blocks and heads remember of a stream: keys and values of its most recent tokens."""
+"""KV caches: the keys and values that blocks and heads keep of a stream's most recent tokens.
+
+Every cache holds two pasts at once. The *committed* one ends at the last chunk boundary; a whole chunk is computed from
+it in one pass. The *current* one also has the examples since then; single predictions look back on it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from prequential.models.attention import Past
 
 
 class KVCache:
-    """The keys and values of the C most recent tokens of one stream, and of the tokens since the last chunk border.
+    """The keys and values of the C most recent tokens of one stream, and of the tokens since the last chunk boundary.
 
     They are what the parameters of their time made of the tokens: stale and detached. The buffer has room for more
-    than C tokens, so that most pushes move nothing but the new ones. With `labels`, the values are labels, one each.
+    than C tokens, so that most writes move nothing but the new ones. With `labels`, the values are labels, one each.
     """
 
     def __init__(
@@ -25,55 +33,134 @@ class KVCache:
             torch.zeros(depth, 1, room, 1, device=device, dtype=torch.int64) if labels else torch.zeros_like(self._k)
         )
         self._end = 0  # where the next token goes
-        self.filled = 0  # tokens of finished chunks, at most C
-        self.fresh = 0  # tokens since the last chunk border
+        self._num_committed = 0  # tokens of whole chunks, at most C
+        self._num_fresh = 0  # tokens since the last chunk boundary
 
-    def past(self) -> Past:
-        """What a whole chunk can look back on: the last C tokens before the chunk border, (L, 1, P, K) each."""
-        return self._view(self._end - self.fresh - self.filled, self._end - self.fresh)
+    def committed(self) -> Past:
+        """The last C tokens before the chunk boundary, (L, 1, P, K) each."""
+        stop = self._end - self._num_fresh
+        return self._view(stop - self._num_committed, stop)
 
-    def recent(self) -> Past:
-        """What the next token can look back on: the last C tokens, those since the chunk border included."""
-        return self._view(self._end - min(self.window, self.filled + self.fresh), self._end)
+    def current(self) -> Past:
+        """The last C tokens, those since the chunk boundary included."""
+        return self._view(self._end - min(self.window, self._num_committed + self._num_fresh), self._end)
 
-    def append(self, new: Past) -> None:
-        """Adds tokens since the chunk border."""
+    def extend(self, new: Past) -> None:
+        """Adds tokens after the chunk boundary."""
         tokens = new[0].shape[2]
         if self._end + tokens > self._k.shape[2]:
             self._make_room()
         self._k[:, :, self._end : self._end + tokens] = new[0]
         self._v[:, :, self._end : self._end + tokens] = new[1]
         self._end += tokens
-        self.fresh += tokens
+        self._num_fresh += tokens
 
-    def finish_chunk(self, new: Past) -> None:
-        """Replaces the tokens since the chunk border by those of the whole chunk, and moves the border behind them."""
-        self._end -= self.fresh
-        self.fresh = 0
+    def commit(self, new: Past) -> None:
+        """Replaces the tokens since the chunk boundary by those of the whole chunk; moves the boundary behind them."""
+        self._end -= self._num_fresh
+        self._num_fresh = 0
         tokens = min(self.window, new[0].shape[2])
         if tokens:
-            self.append((new[0][:, :, -tokens:], new[1][:, :, -tokens:]))
-        self.filled, self.fresh = min(self.window, self.filled + tokens), 0
+            self.extend((new[0][:, :, -tokens:], new[1][:, :, -tokens:]))
+        self._num_committed, self._num_fresh = min(self.window, self._num_committed + tokens), 0
 
     def clear(self) -> None:
-        self._end = self.filled = self.fresh = 0
+        self._end = self._num_committed = self._num_fresh = 0
 
     def state_dict(self) -> dict[str, Tensor | int]:
-        k, v = self._view(self._end - self.fresh - self.filled, self._end)
-        return {"k": k.clone(), "v": v.clone(), "fresh": self.fresh}
+        k, v = self._view(self._end - self._num_fresh - self._num_committed, self._end)
+        return {"k": k.clone(), "v": v.clone(), "num_fresh": self._num_fresh}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         k, v = torch.as_tensor(state["k"]), torch.as_tensor(state["v"])
         self.clear()
-        self.append((k, v))
-        self.fresh = int(state["fresh"])
-        self.filled = k.shape[2] - self.fresh
+        self.extend((k, v))
+        self._num_fresh = int(state["num_fresh"])
+        self._num_committed = k.shape[2] - self._num_fresh
 
     def _view(self, start: int, stop: int) -> Past:
         return self._k[:, :, start:stop], self._v[:, :, start:stop]
 
     def _make_room(self) -> None:
-        k, v = self._view(self._end - self.fresh - self.filled, self._end)
+        k, v = self._view(self._end - self._num_fresh - self._num_committed, self._end)
         k, v = k.clone(), v.clone()
         self._end = k.shape[2]
         self._k[:, :, : self._end], self._v[:, :, : self._end] = k, v
+
+
+@dataclass(frozen=True)
+class KVState:
+    """The keys and values that a pass looks back on, or that it leaves behind, of B streams.
+
+    Where streams have pasts of unequal length, they are padded at the front, and `lengths` says how much of each counts.
+    """
+
+    tokens: Past  # keys and values (L, B, P, K) in the blocks
+    examples: Past  # keys (1, B, P, W) of all heads that have some, side by side, and labels (1, B, P, 1)
+    lengths: list[tuple[int, int]] | None = None  # of each stream, tokens and examples; None: no padding
+
+    def stream(self, b: int) -> KVState:
+        """The part of one stream, where there is no padding."""
+        (k, v), (keys, labels) = self.tokens, self.examples
+        at = slice(b, b + 1)
+        return KVState((k[:, at], v[:, at]), (keys[:, at], labels[:, at]))
+
+    def expand(self, n: int) -> KVState:
+        """The past of one stream, for n examples each of which is the next."""
+        return self if n == 1 else KVState(_expand(self.tokens, n), _expand(self.examples, n))
+
+
+class Context:
+    """The KV caches of one stream: of its tokens in the blocks, and of its examples in the heads."""
+
+    def __init__(self, tokens: KVCache, examples: KVCache) -> None:
+        self.tokens, self.examples = tokens, examples
+
+    def committed(self) -> KVState:
+        """What a whole chunk looks back on."""
+        return KVState(self.tokens.committed(), self.examples.committed())
+
+    def current(self) -> KVState:
+        """What the next example looks back on."""
+        return KVState(self.tokens.current(), self.examples.current())
+
+    def extend(self, new: KVState) -> None:
+        """Adds examples after the chunk boundary."""
+        if new.tokens[0].shape[2]:  # none where there are no blocks
+            self.tokens.extend(new.tokens)
+        if new.examples[0].shape[2]:
+            self.examples.extend(new.examples)
+
+    def commit(self, new: KVState) -> None:
+        """Replaces the examples since the chunk boundary by the whole chunk; moves the boundary behind it."""
+        self.tokens.commit(new.tokens)
+        self.examples.commit(new.examples)
+
+    def clear(self) -> None:
+        self.tokens.clear()
+        self.examples.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"tokens": self.tokens.state_dict(), "examples": self.examples.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.tokens.load_state_dict(state["tokens"])
+        self.examples.load_state_dict(state["examples"])
+
+
+def stack_contexts(contexts: list[Context]) -> KVState:
+    """The committed pasts of several streams as a batch."""
+    pasts = [context.committed() for context in contexts]
+    lengths = [(past.tokens[0].shape[2], past.examples[0].shape[2]) for past in pasts]
+    return KVState(_pad_front([past.tokens for past in pasts]), _pad_front([past.examples for past in pasts]), lengths)
+
+
+def _pad_front(pasts: list[Past]) -> Past:
+    longest = max(past[0].shape[2] for past in pasts)
+    k, v = ([F.pad(past[i], (0, 0, longest - past[i].shape[2], 0)) for past in pasts] for i in (0, 1))
+    return torch.cat(k, 1), torch.cat(v, 1)
+
+
+def _expand(past: Past, n: int) -> Past:
+    k, v = past
+    return k.expand(-1, n, -1, -1), v.expand(-1, n, -1, -1)

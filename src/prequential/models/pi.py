@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from prequential.models.context import Seen
+from prequential.models.kv_cache import KVState
 from prequential.models.transformer import Transformer
 
 
@@ -16,31 +16,31 @@ class PiTransformer(Transformer):
     of it and leaves the keys and values that later examples attend to.
     """
 
-    def _block_labels(self) -> int:
-        return self.classes
+    def _num_block_labels(self) -> int:
+        return self.num_classes
 
-    def forward(self, x: Tensor, y: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
+    def forward(self, x: Tensor, y: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
         embedded = self._embed(x)
-        h, new = self._run(embedded, y, past.tokens, self._bias(x.shape[1], past))
-        return self._read_out(embedded, h, y, past, new)
+        h, new = self._run_blocks(embedded, y, past.tokens, self._attn_bias(x.shape[1], past))
+        return self._run_heads(embedded, h, y, past, new)
 
-    def foresee(self, x: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
-        past = past.repeated(len(x))
+    def predict_next(self, x: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
+        past = past.expand(len(x))
         embedded = self._embed(x[:, None])
-        h, new = self._run(embedded, None, past.tokens, self._bias(1, past))
+        h, new = self._run_blocks(embedded, None, past.tokens, self._attn_bias(1, past))
         unknown = torch.zeros(len(x), 1, dtype=torch.int64, device=x.device)
-        outs, seen = self._read_out(embedded, h, unknown, past, new)
-        return [out[:, 0] for out in outs], seen
+        outs, new_state = self._run_heads(embedded, h, unknown, past, new)
+        return [out[:, 0] for out in outs], new_state
 
-    def told(self, foreseen: Seen, y: Tensor) -> Seen:
+    def attach_label(self, new: KVState, y: Tensor) -> KVState:
         """No token sees itself, so all that a label changes is the key and the value that it is added to."""
-        (keys, values), (example_keys, _) = foreseen.tokens, foreseen.examples
+        (keys, values), (example_keys, _) = new.tokens, new.examples
         tables = [
             (b.key_labels, b.value_labels)
-            for b in self._blocks
+            for b in self.all_blocks
             if b.key_labels is not None and b.value_labels is not None
         ]
         if tables:
             keys = keys + torch.stack([of_key(y) for of_key, _ in tables])
             values = values + torch.stack([of_value(y) for _, of_value in tables])
-        return Seen((keys, values), (example_keys, y[None, ..., None]))
+        return KVState((keys, values), (example_keys, y[None, ..., None]))

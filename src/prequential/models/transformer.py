@@ -1,4 +1,4 @@
-"""The trunk both transformers share: input map, blocks over a window, heads."""
+"""The trunk both transformers share: input map, blocks over a window, output heads."""
 
 from __future__ import annotations
 
@@ -7,31 +7,45 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from prequential.models.attention import Past, Turn, band, hide_filler, parts, rotary_table
+from prequential.models.attention import Past, RotaryEmbedding, mask_padding, sliding_window_bias
 from prequential.models.block import Block
-from prequential.models.context import Context, Seen
-from prequential.models.heads import Head, Pass, make_heads
-from prequential.models.kv_cache import KVCache
+from prequential.models.heads import Head, HeadInput, make_heads
+from prequential.models.kv_cache import Context, KVCache, KVState
 from prequential.settings import Settings
+
+CACHED = 16  # masks of several sizes that are kept
 
 
 class Transformer(nn.Module):
-    """Predicts the label of each example from its features and from the labelled examples in its window.
+    """Predicts the label of each example from its features and from the labeled examples in its window.
 
-    A subclass says how examples become tokens: `forward` and `predict`.
+    A subclass says how examples become tokens: `forward` and `predict_next`.
+
+    Parameters
+    ----------
+    settings
+        What it is made of.
+    features
+        The length of an input vector, or of what the extractor gives.
+    num_classes
+        How many labels there can be.
+    extractor
+        A network that turns images into vectors.
     """
 
     tokens_per_example = 1
     sees_itself = False  # whether a token may attend to itself
 
-    def __init__(self, settings: Settings, *, features: int, classes: int, extractor: nn.Module | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, features: int, num_classes: int, extractor: nn.Module | None = None
+    ) -> None:
         super().__init__()
-        self.settings, self.features, self.classes = settings, features, classes
+        self.settings, self.features, self.num_classes = settings, features, num_classes
         self.extractor = extractor if settings.use_input else None
         width = settings.width
         if settings.use_input:
             self.embed = nn.Linear(features, width)
-            # smaller than what the blocks add to it: what is found in context must be heard from the start
+            # smaller than what the blocks add to it, so that what is found in context matters from the start
             nn.init.normal_(self.embed.weight, std=0.3 * features**-0.5)
             nn.init.zeros_(self.embed.bias)
         else:
@@ -39,50 +53,52 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(
             Block(
                 width=width,
-                hidden=settings.effective_mlp_width,
-                heads=settings.effective_num_query_heads,
-                labels=self._block_labels(),
-                label_scale=settings.label_init_std,
+                mlp_width=settings.effective_mlp_width,
+                num_heads=settings.effective_num_query_heads,
+                num_labels=self._num_block_labels(),
+                label_init_std=settings.label_init_std,
                 attention=settings.window > 0,
             )
             for _ in range(self._depth())
         )
-        self.heads = make_heads(settings, classes=classes)
+        self.output_heads = make_heads(settings, num_classes=num_classes)
         length = settings.window + self.tokens_per_example * settings.chunk_size + 1
-        self.register_buffer("_rotary", rotary_table(length, settings.key_width), persistent=False)
-        self._rotary: Tensor
-        self._bands: dict[tuple[int, int], Tensor] = {}
-        self._columns: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
+        self.rotary = RotaryEmbedding(key_width=settings.key_width, max_length=length)
+        self._masks: dict[tuple[int, int], Tensor] = {}
+        self._positions: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def _depth(self) -> int:
         return 0 if self.settings.method == "copy" else self.settings.depth  # no head would read what the blocks make
 
-    def _block_labels(self) -> int | None:
-        """The number of labels whose tables each block keeps; None where labels enter otherwise."""
+    def _num_block_labels(self) -> int | None:
+        """The number of labels that each block has embeddings of; None where labels enter otherwise."""
         return None
 
     @abstractmethod
-    def forward(self, x: Tensor, y: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
-        """What each head makes of S consecutive examples, (B, S, classes) each, and what is to be kept of them.
+    def forward(self, x: Tensor, y: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
+        """The outputs of each head for S consecutive examples, (B, S, classes) each, and their keys and values.
 
         x are features (B, S, F) or images (B, S, ...); y (B, S) are their labels, each visible only to the examples
-        after it. A head's `log_probabilities` makes log-probabilities of what it gives.
+        after it. A head's `log_probs` turns its outputs into log-probabilities.
         """
 
     @abstractmethod
-    def foresee(self, x: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
-        """What each head makes of n examples, (n, classes) each, every one as the next after the past of one stream.
+    def predict_next(self, x: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
+        """The outputs of each head for n examples, (n, classes) each, every one as the next after one stream's past.
 
-        Also what would be kept of them but for their labels.
+        Also their keys and values, as they are without a label.
         """
 
-    def told(self, foreseen: Seen, y: Tensor) -> Seen | None:
-        """What is to be kept of a foreseen example, now that its label y (1, 1) is known, to the bit as a pass would
-        give it; None: it takes a pass."""
+    def attach_label(self, new: KVState, y: Tensor) -> KVState | None:
+        """The keys and values of an example from `predict_next`, now with its label y (1, 1).
+
+        To the bit what a pass would give; None: that takes a pass.
+        """
         return None
 
     def new_context(self) -> Context:
-        s, device = self.settings, self._rotary.device
+        """Empty KV caches for one stream."""
+        s, device = self.settings, self.rotary.table.device
         key_width = sum(head.key_width for head in self.all_heads)
         return Context(
             KVCache(
@@ -102,35 +118,30 @@ class Transformer(nn.Module):
             ),
         )
 
-    def tables(self) -> list[Tensor]:
-        """All tensors that passes read but parameters; some are made when they are first needed."""
-        made = [tensor for columns in self._columns.values() for tensor in columns]
-        return [*self.buffers(), *self._bands.values(), *made]
-
     def macs_per_example(self, keys: float | None = None, examples: float | None = None) -> float:
         """Multiply-accumulates of the forward pass for one example, without the extractor's.
 
-        `keys` is how many keys a token is compared with, `examples` how many examples those heads that remember
-        compare with: by default as many as are seen when the window is full.
+        `keys` is how many keys a token is compared with, `examples` how many examples those heads compare with that
+        look back: by default as many as are seen when the window is full.
         """
         s = self.settings
         examples = s.window_examples if examples is None else examples
         keys = s.window + self.sees_itself if keys is None else keys
-        in_blocks = self.tokens_per_example * sum(block.macs(keys) for block in self._blocks)
+        in_blocks = self.tokens_per_example * sum(block.macs(keys) for block in self.all_blocks)
         in_heads = sum(head.macs(examples) for head in self.all_heads)
         return in_blocks + in_heads + (self.embed.weight.numel() if s.use_input else 0)
 
-    def extractor_macs_per_example(self) -> float:
-        """Multiply-accumulates of the extractor's forward pass for one example."""
-        return float(self.extractor.macs()) if self.extractor is not None else 0.0  # type: ignore[operator]
+    def extractor_macs(self) -> float:
+        """Multiply-accumulates of the extractor's forward pass for one example, where it says so."""
+        return float(getattr(self.extractor, "macs", lambda: 0)())
 
     @property
     def all_heads(self) -> list[Head]:
-        """The heads in the order in which their predictions come."""
-        return list(self.heads.values())  # type: ignore[arg-type]
+        """The output heads in the order of their predictions."""
+        return list(self.output_heads.values())  # type: ignore[arg-type]
 
     @property
-    def _blocks(self) -> list[Block]:
+    def all_blocks(self) -> list[Block]:
         return list(self.blocks)  # type: ignore[arg-type]
 
     def _embed(self, x: Tensor) -> Tensor:
@@ -142,87 +153,83 @@ class Transformer(nn.Module):
             x = self.extractor(x.flatten(0, 1)).unflatten(0, (B, S))
         return self.embed(x)  # type: ignore[no-any-return]
 
-    def _run(self, h: Tensor, y: Tensor | None, past: Past, bias: list[Tensor]) -> tuple[Tensor, Past]:
+    def _run_blocks(self, h: Tensor, y: Tensor | None, past: Past, attn_bias: Tensor) -> tuple[Tensor, Past]:
         """The blocks, on tokens h (B, T, D) with labels y (B, T); the result and the new keys and values."""
-        turn = None
+        rotation = None
         if self.settings.positions == "rotary" and len(self.blocks):
-            turn = Turn(self._rotary, past[0].shape[2], h.shape[1])
+            rotation = self.rotary(past[0].shape[2], h.shape[1])
         keys, values = [], []
-        for i, block in enumerate(self._blocks):
-            here = (past[0][i], past[1][i]) if block.attention else past
-            h, (k, v) = block(h, y, here, bias, turn)
+        for i, block in enumerate(self.all_blocks):
+            of_block = (past[0][i], past[1][i]) if block.attention else past
+            h, (k, v) = block(h, y, of_block, attn_bias, rotation)
             if block.attention:
                 keys.append(k)
                 values.append(v)
         return h, ((torch.stack(keys), torch.stack(values)) if keys else past)
 
-    def _read_out(self, embedded: Tensor, trunk: Tensor, y: Tensor, past: Seen, new: Past) -> tuple[list[Tensor], Seen]:
-        """What the heads make of a pass over examples (B, S, D), and what is to be kept of it."""
+    def _run_heads(
+        self, embedded: Tensor, trunk: Tensor, y: Tensor, past: KVState, new: Past
+    ) -> tuple[list[Tensor], KVState]:
+        """The heads, on a pass over examples (B, S, D): their outputs, and the keys and values of the pass."""
         heads = self.all_heads
         widths = [head.key_width for head in heads]
         if not any(widths):
             nothing = embedded.new_zeros(0)
-            given = [Pass(embedded, trunk, None, nothing, None, nothing, nothing, nothing)] * len(heads)
+            given = [HeadInput(embedded, trunk, None, nothing, None, nothing, nothing, nothing)] * len(heads)
         else:
-            old_keys, old_labels = past.examples[0][0], past.examples[1][0]
-            S, P = embedded.shape[1], old_keys.shape[1]
-            hidden, place, time = self._look_back(S, P)
-            if past.filled is not None:
-                hidden = hide_filler(hidden, P, [count for _, count in past.filled])
-            labels = None
-            # One example sees no label but those of the past, whose weights can be added up as they are. Not on other
-            # devices, where that is done in any order.
+            past_keys, past_labels = past.examples[0][0], past.examples[1][0]
+            S, P = embedded.shape[1], past_keys.shape[1]
+            attn_bias, key_position, query_position = self._example_positions(S, P)
+            if past.lengths is not None:
+                attn_bias = mask_padding(attn_bias, P, [length for _, length in past.lengths])
+            one_hot = None
+            # One example sees no label but those of the past, whose weights can be summed as they are. Not on other
+            # devices, where the order of the sum is not fixed.
             if S > 1 or torch.is_grad_enabled() or y.device.type != "cpu":
-                labels = torch.zeros(len(y), P + S + 1, self.classes, device=hidden.device)
-                labels[:, :-1].scatter_(2, torch.cat([old_labels, y[..., None]], 1), 1.0)
-            pasts = [old_keys] if len(heads) == 1 else torch.split(old_keys, widths, -1)
-            given = [Pass(embedded, trunk, keys, old_labels, labels, hidden, place, time) for keys in pasts]
-        made = [head(here) for head, here in zip(heads, given, strict=True)]
+                one_hot = torch.zeros(len(y), P + S + 1, self.num_classes, device=attn_bias.device)
+                one_hot[:, :-1].scatter_(2, torch.cat([past_labels, y[..., None]], 1), 1.0)
+            pasts = [past_keys] if len(heads) == 1 else torch.split(past_keys, widths, -1)
+            given = [
+                HeadInput(embedded, trunk, keys, past_labels, one_hot, attn_bias, key_position, query_position)
+                for keys in pasts
+            ]
+        made = [head(of_head) for head, of_head in zip(heads, given, strict=True)]
         keys = [key for _, key in made if key is not None]
         if keys:
             joined = keys[0] if len(keys) == 1 else torch.cat(keys, -1)
-            return [out for out, _ in made], Seen(new, (joined[None], y[None, ..., None]))
-        return [out for out, _ in made], Seen(new, past.examples)
+            return [out for out, _ in made], KVState(new, (joined[None], y[None, ..., None]))
+        return [out for out, _ in made], KVState(new, past.examples)
 
-    def _look_back(self, examples: int, past: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of S new examples behind P past ones: where they may look, and the places of all columns and of the new ones.
+    def _example_positions(self, examples: int, past: int) -> tuple[Tensor, Tensor, Tensor]:
+        """For S new examples behind P past ones: the attention bias (1, S, N+1), and the positions of keys and queries.
 
-        They may look at past ones and at the null slot, where the first, (1, S, N+1), is 0.
+        Positions count in windows; that of the null key is 0.
         """
-        made = self._columns.get((examples, past))
+        made = self._positions.get((examples, past))
         if made is None:
             window = self.settings.window_examples
-            hidden = self._band(examples, window, 1, itself=False)[None, :, window - past :]
-            # every other number of a table: products of numbers side by side are added up in another order
-            place = torch.zeros(1, 1, past + examples + 1, 2, device=hidden.device)[..., 0]
-            torch.arange(past + examples, out=place[0, 0, :-1]).div_(window)
-            if len(self._columns) >= 16:  # while the window fills, every example is behind another number of them
-                self._columns.clear()
-            made = self._columns[examples, past] = hidden, place, place[0, :, past : past + examples]
+            attn_bias = self._mask(examples, window, 1, sees_itself=False)[None, :, window - past :]
+            # every other number of a table: products of numbers side by side are summed in another order
+            position = torch.zeros(1, 1, past + examples + 1, 2, device=attn_bias.device)[..., 0]
+            torch.arange(past + examples, out=position[0, 0, :-1]).div_(window)
+            if len(self._positions) >= CACHED:  # while the window fills, every example has another number behind it
+                self._positions.clear()
+            made = self._positions[examples, past] = attn_bias, position, position[0, :, past : past + examples]
         return made
 
-    def _bias(self, tokens: int, past: Seen) -> list[Tensor]:
-        """The attention bias (1 or B, rows, columns) of each part of the tokens.
-
-        What the band hides from all of a part is left out; behind a cache that is only partly filled, the rest is hidden.
-        """
+    def _attn_bias(self, tokens: int, past: KVState) -> Tensor:
+        """The attention bias (1 or B, TH, N+1) of T tokens behind the past."""
         s, P = self.settings, past.tokens[0].shape[2]
-        made = []
-        for first, last in parts(tokens):
-            before = min(s.window, P + first)  # tokens before the part that one of it may see
-            bias = self._band(last - first, s.window, s.effective_num_query_heads, self.sees_itself)[
-                None, :, s.window - before :
-            ]
-            if past.filled is not None:
-                bias = hide_filler(bias, before, [min(before, count + first) for count, _ in past.filled])
-            made.append(bias)
-        return made
+        bias = self._mask(tokens, s.window, s.effective_num_query_heads, self.sees_itself)[None, :, s.window - P :]
+        if past.lengths is not None:
+            bias = mask_padding(bias, P, [length for length, _ in past.lengths])
+        return bias
 
-    def _band(self, tokens: int, window: int, heads: int, itself: bool) -> Tensor:
-        made = self._bands.get((tokens, heads))
+    def _mask(self, tokens: int, window: int, num_heads: int, sees_itself: bool) -> Tensor:
+        made = self._masks.get((tokens, num_heads))
         if made is None:
-            made = band(tokens, window, heads, itself).to(self._rotary.device)
-            if len(self._bands) >= 16:  # lengths vary only where a user feeds examples in odd numbers
-                self._bands.clear()
-            self._bands[tokens, heads] = made
+            made = sliding_window_bias(tokens, window, num_heads, sees_itself).to(self.rotary.table.device)
+            if len(self._masks) >= CACHED:  # lengths vary only where a user feeds examples in odd numbers
+                self._masks.clear()
+            self._masks[tokens, num_heads] = made
         return made

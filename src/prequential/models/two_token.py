@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from prequential.models.context import Seen
+from prequential.models.kv_cache import KVState
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 
@@ -19,24 +19,26 @@ class TwoTokenTransformer(Transformer):
     tokens_per_example = 2
     sees_itself = True
 
-    def __init__(self, settings: Settings, *, features: int, classes: int, extractor: nn.Module | None = None) -> None:
-        super().__init__(settings, features=features, classes=classes, extractor=extractor)
-        self.label = nn.Embedding(classes, settings.width)
-        self.kind = nn.Embedding(2, settings.width)  # what an x token and what a y token has in common
-        nn.init.normal_(self.label.weight, std=settings.label_init_std)
-        nn.init.normal_(self.kind.weight, std=settings.label_init_std)
+    def __init__(
+        self, settings: Settings, *, features: int, num_classes: int, extractor: nn.Module | None = None
+    ) -> None:
+        super().__init__(settings, features=features, num_classes=num_classes, extractor=extractor)
+        self.label_embedding = nn.Embedding(num_classes, settings.width)
+        self.token_type = nn.Embedding(2, settings.width)  # 0: an x token, 1: a y token
+        nn.init.normal_(self.label_embedding.weight, std=settings.label_init_std)
+        nn.init.normal_(self.token_type.weight, std=settings.label_init_std)
 
-    def forward(self, x: Tensor, y: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
+    def forward(self, x: Tensor, y: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
         embedded = self._embed(x)
-        inputs, labels = embedded + self.kind.weight[0], self.label(y) + self.kind.weight[1]  # (B, S, D)
-        tokens = torch.stack([inputs, labels], 2).flatten(1, 2)  # (B, 2S, D)
-        h, new = self._run(tokens, None, past.tokens, self._bias(tokens.shape[1], past))
-        return self._read_out(embedded, h[:, ::2], y, past, new)
+        x_tokens, y_tokens = embedded + self.token_type.weight[0], self.label_embedding(y) + self.token_type.weight[1]
+        tokens = torch.stack([x_tokens, y_tokens], 2).flatten(1, 2)  # (B, 2S, D)
+        h, new = self._run_blocks(tokens, None, past.tokens, self._attn_bias(tokens.shape[1], past))
+        return self._run_heads(embedded, h[:, ::2], y, past, new)
 
-    def foresee(self, x: Tensor, past: Seen) -> tuple[list[Tensor], Seen]:
-        past = past.repeated(len(x))
+    def predict_next(self, x: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
+        past = past.expand(len(x))
         embedded = self._embed(x[:, None])
-        h, new = self._run(embedded + self.kind.weight[0], None, past.tokens, self._bias(1, past))
+        h, new = self._run_blocks(embedded + self.token_type.weight[0], None, past.tokens, self._attn_bias(1, past))
         unknown = torch.zeros(len(x), 1, dtype=torch.int64, device=x.device)
-        outs, seen = self._read_out(embedded, h, unknown, past, new)
-        return [out[:, 0] for out in outs], seen
+        outs, new_state = self._run_heads(embedded, h, unknown, past, new)
+        return [out[:, 0] for out in outs], new_state

@@ -29,7 +29,6 @@ from prequential.learners.charges import Charges
 from prequential.learners.transformer.distributed import here
 from prequential.plots.curves import draw_run
 from prequential.registry import make_learner
-from prequential.runs.allocation import keep_freed_memory
 from prequential.runs.settings import RunSettings, read_stored_settings, write_settings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
@@ -223,7 +222,6 @@ class Run:
 
     def execute(self, progress: Progress | None = None) -> Scores:
         """Runs to the end, or until a signal asks to stop; either way everything is saved."""
-        keep_freed_memory()
         if self.ranks.first:
             self._take_directory()
         with self._lock if self.ranks.first else nullcontext(), _Signals(self):

@@ -10,8 +10,9 @@ import torch
 
 from prequential.errors import BadSetting
 from prequential.evaluation.evaluate import evaluate
-from prequential.learners.transformer import async_trainer as module
+from prequential.learners.transformer import learner as module
 from prequential.learners.transformer.distributed import Ranks
+from prequential.learners.transformer.experts import NetworkExpert
 from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.trainer import Trainer
 from prequential.storage.checkpoint import same_state
@@ -45,7 +46,11 @@ def test_battery(check, variant):
 
 def shown(learner):
     """The parameters that predict."""
-    return learner._trainer.shown.parameters()
+    return learner._parts.trainer.prediction_model.parameters()
+
+
+def trainer_state(learner):
+    return learner.state_dict()["learner"]["parts"]["trainer"]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -72,12 +77,11 @@ def test_predictions_are_those_of_parameters_exactly_one_chunk_older(variant):
             older = newer
         trained.observe(chunk.x, chunk.y)
         newer = [parameter.clone() for parameter in shown(trained)]
-    state = late.state_dict()["learner"]["trainer"]
-    ordinary = trained.state_dict()["learner"]["trainer"]
-    assert state["back"]["steps"] == ordinary["steps"] > 0
-    for name, value in ordinary["parameters"].items():
-        assert torch.allclose(state["back"]["parameters"][name], value, atol=1e-6), name
-    learnt = [torch.equal(a, b) for a, b in zip(state["front"]["parameters"].values(), newer, strict=True)]
+    state, ordinary = trainer_state(late), trainer_state(trained)
+    assert state["num_steps"] == ordinary["num_steps"] > 0
+    for name, value in ordinary["model"].items():
+        assert torch.allclose(state["model"][name], value, atol=1e-6), name
+    learnt = [torch.equal(a, b) for a, b in zip(state["prediction_model"].values(), newer, strict=True)]
     assert all(learnt) == (variant == "frozen")  # once nothing is learnt any more, the predictions are not late either
 
 
@@ -96,14 +100,14 @@ class Held:
 
     def __init__(self, monkeypatch):
         self.begun, self.gate = threading.Event(), threading.Event()
-        take_steps = Trainer.take_steps
+        train_chunk = Trainer.train_chunk
 
         def held(trainer, *args, **kwargs):
             self.begun.set()
             assert self.gate.wait(60)
-            return take_steps(trainer, *args, **kwargs)
+            return train_chunk(trainer, *args, **kwargs)
 
-        monkeypatch.setattr(Trainer, "take_steps", held)
+        monkeypatch.setattr(Trainer, "train_chunk", held)
 
 
 def test_nothing_waits_while_steps_are_under_way(monkeypatch):
@@ -116,7 +120,7 @@ def test_nothing_waits_while_steps_are_under_way(monkeypatch):
     assert hold.begun.wait(60)
     losses += [held.observe(x[t : t + 1], y[t : t + 1]).log_loss for t in range(16, 31)]
     predicted = held.predict_log_proba_many(x[31:33])
-    assert held._trainer.busy  # all of this was done before the first step ended
+    assert held._parts.trainer.busy  # all of this was done before the first step ended
     assert np.allclose(np.concatenate(losses), expected.log_loss, atol=1e-5)
     assert np.allclose(predicted, after, atol=1e-5)
     hold.gate.set()
@@ -160,7 +164,7 @@ def test_what_goes_wrong_behind_comes_up_as_itself(monkeypatch):
         raise Broken("the step went wrong")
 
     learner.state_dict()
-    monkeypatch.setattr(Trainer, "take_steps", fail)
+    monkeypatch.setattr(Trainer, "train_chunk", fail)
     learner.learn_many(x[16:32], y[16:32])
     with pytest.raises(Broken, match="the step went wrong"):
         learner.state_dict()
@@ -188,7 +192,7 @@ def test_killed_and_opened_again_it_goes_on_exactly(tmp_path):
     assert opened.position == 72
     for other in (opened, plain):
         other.learn_many(x[72:112], y[72:112])
-    assert same_state(opened.state_dict()["learner"]["trainer"], plain.state_dict()["learner"]["trainer"])
+    assert same_state(opened.state_dict()["learner"]["parts"], plain.state_dict()["learner"]["parts"])
     a, b = opened.observe(x[112:], y[112:]), plain.observe(x[112:], y[112:])
     assert np.array_equal(a.log_loss, b.log_loss)
 
@@ -215,10 +219,11 @@ def test_flush_takes_the_steps_of_an_unfinished_chunk():
             learner.observe(chunk.x, chunk.y)
             if t % 3 == 0:
                 learner.flush()
-    back, expected = late.state_dict()["learner"]["trainer"]["back"], ordinary.state_dict()["learner"]["trainer"]
-    assert back["readers"] == expected["readers"]
-    assert back["steps"] == expected["steps"]
-    assert all(torch.allclose(back["parameters"][n], v, atol=1e-5) for n, v in expected["parameters"].items())
+    parts, expected = (learner.state_dict()["learner"]["parts"] for learner in (late, ordinary))
+    assert parts["replay"]["chunk"] == expected["replay"]["chunk"]
+    trained, expected = parts["trainer"], expected["trainer"]
+    assert trained["num_steps"] == expected["num_steps"]
+    assert all(torch.allclose(trained["model"][n], v, atol=1e-5) for n, v in expected["model"].items())
 
 
 def test_it_learns_from_a_stream_and_goes_on_with_other_examples():
@@ -251,19 +256,19 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("call", ["predict", "_report"])
+@pytest.mark.parametrize("call", ["predict", "_pass"])
 def test_predictions_use_one_core(threads, monkeypatch, call):
     x, y = examples(24)
     learner = make()
     learner.learn_many(x[:16], y[:16])
     used = []
-    original = getattr(Trainer, call)
+    original = getattr(NetworkExpert, call)
 
     def watched(*args):
         used.append(torch.get_num_threads())
         return original(*args)
 
-    monkeypatch.setattr(Trainer, call, watched)
+    monkeypatch.setattr(NetworkExpert, call, watched)
     learner.observe(x[16:], y[16:])
     learner.predict(x[0])
     assert used == [1]
@@ -280,8 +285,8 @@ def test_its_thread_leaves_the_number_of_threads_alone_and_ends_with_it(threads)
     thread.start()
     thread.join()
     assert [torch.get_num_threads(), *seen] == [threads, threads]
-    assert learner._trainer._worker.submit(torch.get_num_threads).result() == threads - 1
-    (worker,) = learner._trainer._worker._threads
+    assert learner._parts.trainer._worker.submit(torch.get_num_threads).result() == threads - 1
+    (worker,) = learner._parts.trainer._worker._threads
     del learner
     worker.join(60)
     assert not worker.is_alive()

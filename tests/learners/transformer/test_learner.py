@@ -31,7 +31,7 @@ def test_number_of_steps(updates, streams, length):
     learner = make(updates=updates, num_streams=streams)
     evaluate(digits(tasks=1, task_length=length), learner)
     turns = -(-length // 16)
-    assert learner._trainer.steps == (turns if updates == "joint" else turns * streams)
+    assert learner._parts.trainer.num_steps == (turns if updates == "joint" else turns * streams)
 
 
 @pytest.mark.parametrize("model", ["pi", "two-token"])
@@ -59,9 +59,12 @@ def test_a_replay_stream_that_goes_back_has_an_empty_cache_and_the_others_do_not
     for start in range(0, 192, 16):
         chunk = stream.read(start, start + 16)
         learner.observe(chunk.x, chunk.y)
-        for context, position in zip(learner._trainer.replay_contexts, learner._trainer.readers.chunk, strict=True):
-            assert context.tokens.filled == context.examples.filled == min(20, 16 * (position - 1))
+        parts = learner._parts
+        for context, position in zip(parts.trainer.contexts[1:], parts.replay.positions.chunk, strict=True):
             seen["back" if position == 1 else "on"] += 1
+            if position > 1:  # one that has gone back is cleared when it reads again
+                lengths = [len(cache.committed()[0][0, 0]) for cache in (context.tokens, context.examples)]
+                assert lengths == [min(20, 16 * (position - 1))] * 2
     assert seen["back"] > 30
     assert seen["on"] > 30
 
@@ -77,7 +80,7 @@ def test_replay_reads_the_chunks_the_readers_stand_at(monkeypatch):
     )
     for turn in range(1, 11):
         read.clear()
-        at = list(learner._trainer.readers.chunk) if turn > 1 else []
+        at = list(learner._parts.replay.positions.chunk) if turn > 1 else []
         expected = [((c - 1) * 16, c * 16) for c in at]
         chunk = stream.read(turn * 16 - 16, turn * 16)
         learner.observe(chunk.x, chunk.y)
@@ -94,7 +97,7 @@ def test_flush_in_the_middle_of_a_chunk_never_replays_the_present():
         learner.observe(chunk.x, chunk.y)
         if t % 3 == 0:
             learner.flush()
-            assert max(learner._trainer.readers.chunk) <= max(1, learner._done // 16)
+            assert max(learner._parts.replay.positions.chunk) <= max(1, learner.num_committed // 16)
     assert learner.position == 200
 
 
@@ -104,19 +107,21 @@ def test_frozen_parameters_stay_and_the_context_goes_on(updates):
     stream = digits(tasks=1, task_length=96)
     evaluate(stream, learner, stop=32)
     before = [parameter.clone() for parameter in learner.model.parameters()]
-    cached = learner._trainer.context.past().tokens[0].clone()
+    cached = learner._parts.trainer.prediction_context.committed().tokens[0].clone()
     evaluate(stream, learner, start=32)
     assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
-    assert not torch.equal(cached, learner._trainer.context.past().tokens[0])
+    assert not torch.equal(cached, learner._parts.trainer.prediction_context.committed().tokens[0])
 
 
 def test_joint_updates_learn_from_replayed_chunks_in_one_step():
     alone, joint = make(num_streams=1), make(num_streams=3, updates="joint")
     stream = digits(tasks=1, task_length=64)
     a, b = evaluate(stream, alone), evaluate(stream, joint)
-    assert alone._trainer.steps == joint._trainer.steps == 4
+    assert alone._parts.trainer.num_steps == joint._parts.trainer.num_steps == 4
     assert a.log_loss != b.log_loss
-    weights = [dict(learner.model.named_parameters())["heads.softmax.readout.weight"] for learner in (alone, joint)]
+    weights = [
+        dict(learner.model.named_parameters())["output_heads.softmax.readout.weight"] for learner in (alone, joint)
+    ]
     assert not torch.equal(*weights)
 
 

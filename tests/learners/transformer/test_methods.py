@@ -70,7 +70,7 @@ def test_without_a_window_there_is_nothing_to_copy_from():
     assert evaluate(stream, a).log_loss == evaluate(stream, b).log_loss
     one_token = make(window=1, model="two-token")  # holds half an example
     evaluate(stream, one_token)
-    assert list(one_token.model.heads) == ["softmax"]
+    assert list(one_token.model.output_heads) == ["softmax"]
     with pytest.raises(BadSetting, match=r"window \(0\) must hold at least 1 example"):
         make(window=0, method="copy")
     with pytest.raises(BadSetting, match="method is 'plain', expected one of mixed, paper, copy"):
@@ -172,7 +172,7 @@ class TestAverage:
         chunk = digits(tasks=1, task_length=64).read(0, 64)
         learner = make(ema_decay=0.5)
         learner._prepare(chunk.x[:1])
-        trainer = learner._trainer
+        trainer = learner._parts.trainer
         expected = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
         for turn in range(1, 5):
             part = slice(16 * (turn - 1), 16 * turn)
@@ -180,7 +180,7 @@ class TestAverage:
             share = min(0.5, turn / (turn + 9))
             for name, value in trainer.model.named_parameters():
                 expected[name] = share * expected[name] + (1 - share) * value.detach()
-        shown = dict(trainer.shown.named_parameters())
+        shown = dict(trainer.ema_model.named_parameters())
         for name, value in expected.items():
             torch.testing.assert_close(shown[name], value, atol=1e-6, rtol=1e-4)
 
@@ -202,7 +202,7 @@ class TestAverage:
                 parameter.zero_()
         assert np.array_equal(learner.predict_log_proba_many(chunk.x[64:65]), before)
         with torch.no_grad():
-            for parameter in learner._trainer.shown.parameters():
+            for parameter in learner._parts.trainer.ema_model.parameters():
                 parameter.mul_(1.5)
         assert not np.allclose(learner.predict_log_proba_many(chunk.x[64:65]), before)
 

@@ -15,10 +15,10 @@ def predictions(heads: int = 3, n: int = 40, classes: int = 4) -> tuple[np.ndarr
     return logits - np.logaddexp.reduce(logits, axis=2)[:, :, None], random.integers(classes, size=n)
 
 
-def by_hand(log_p: np.ndarray, slots: np.ndarray, share: float) -> np.ndarray:
+def by_hand(log_p: np.ndarray, class_ids: np.ndarray, share: float) -> np.ndarray:
     """The same in plain probabilities: the forward pass of a hidden Markov model whose states are the heads."""
     weight, rows = np.full(len(log_p), 1 / len(log_p)), []
-    for t, slot in enumerate(slots):
+    for t, slot in enumerate(class_ids):
         rows.append(weight @ np.exp(log_p[:, t]))
         weight = weight * np.exp(log_p[:, t, slot])
         weight = share * weight / weight.sum() + (1 - share) / len(weight)
@@ -28,14 +28,14 @@ def by_hand(log_p: np.ndarray, slots: np.ndarray, share: float) -> np.ndarray:
 @pytest.mark.parametrize("heads", [2, 3])
 @pytest.mark.parametrize("share", [0.5, 0.98, 1.0])
 def test_it_is_the_fixed_share_mixture(heads, share):
-    log_p, slots = predictions(heads)
-    mixed = Mixer(heads, share=share, rates=()).finish_chunk(log_p, slots)
-    np.testing.assert_allclose(mixed, by_hand(log_p, slots, share), atol=1e-12)
+    log_p, class_ids = predictions(heads)
+    mixed = Mixer(heads, share=share, learning_rates=()).commit(log_p, class_ids)
+    np.testing.assert_allclose(mixed, by_hand(log_p, class_ids, share), atol=1e-12)
     np.testing.assert_allclose(np.exp(mixed).sum(1), 1)
 
 
 def test_products_of_heads_are_experts_too_and_their_exponents_follow_the_gradient():
-    log_p, slots = predictions()
+    log_p, class_ids = predictions()
     rate, step = 0.1, 1e-6
 
     def product(exponent, t):
@@ -43,14 +43,14 @@ def test_products_of_heads_are_experts_too_and_their_exponents_follow_the_gradie
         return raised - np.logaddexp.reduce(raised)
 
     exponent, rows = np.full(3, 1 / 3), []
-    for t, slot in enumerate(slots):
+    for t, slot in enumerate(class_ids):
         rows.append(product(exponent, t))
         gain = [product(exponent + step * one, t)[slot] - product(exponent - step * one, t)[slot] for one in np.eye(3)]
         exponent = exponent + rate * np.array(gain) / (2 * step)
-    expected = by_hand(np.concatenate([log_p, np.array(rows)[None]]), slots, 0.98)
-    mixer = Mixer(3, rates=(rate,))
-    np.testing.assert_allclose(mixer.finish_chunk(log_p, slots), expected, atol=1e-6)
-    np.testing.assert_allclose(mixer.state_dict()["live"]["exponent"][0], exponent, atol=1e-6)
+    expected = by_hand(np.concatenate([log_p, np.array(rows)[None]]), class_ids, 0.98)
+    mixer = Mixer(3, learning_rates=(rate,))
+    np.testing.assert_allclose(mixer.commit(log_p, class_ids), expected, atol=1e-6)
+    np.testing.assert_allclose(mixer.state_dict()["current"]["exponents"][0], exponent, atol=1e-6)
 
 
 def test_two_heads_that_are_right_together_are_trusted_more_than_either():
@@ -58,78 +58,78 @@ def test_two_heads_that_are_right_together_are_trusted_more_than_either():
     mixer = Mixer(2)
     for _ in range(300):
         mixer.extend(np.stack([unsure, unsure]), np.array([0]))
-    assert np.exp(mixer.predict(np.stack([unsure, unsure])))[0, 0] > 0.9
+    assert np.exp(mixer.predict(np.stack([unsure, unsure]))[0])[0, 0] > 0.9
 
 
 def test_labels_reach_only_what_comes_after_them():
-    log_p, slots = predictions()
-    before = Mixer(3).finish_chunk(log_p, slots)
+    log_p, class_ids = predictions()
+    before = Mixer(3).commit(log_p, class_ids)
     for t in (0, 17, 39):
-        other = slots.copy()
+        other = class_ids.copy()
         other[t] = (other[t] + 1) % 4
-        after = Mixer(3).finish_chunk(log_p, other)
+        after = Mixer(3).commit(log_p, other)
         assert np.array_equal(after[: t + 1], before[: t + 1])
         assert (after[t + 1 :] != before[t + 1 :]).any(axis=1).all()
 
 
 def test_the_sizes_in_which_examples_come_change_nothing():
-    log_p, slots = predictions()
+    log_p, class_ids = predictions()
     whole, pieces, single = Mixer(3), Mixer(3), Mixer(3)
-    expected = whole.finish_chunk(log_p, slots)
-    parts = [pieces.finish_chunk(log_p[:, a:b], slots[a:b]) for a, b in ((0, 7), (7, 8), (8, 40))]
+    expected = whole.commit(log_p, class_ids)
+    parts = [pieces.commit(log_p[:, a:b], class_ids[a:b]) for a, b in ((0, 7), (7, 8), (8, 40))]
     assert np.array_equal(np.concatenate(parts), expected)
     for t in range(40):
-        assert np.array_equal(single.predict(log_p[:, t : t + 1]), expected[t : t + 1])
-        assert np.array_equal(single.extend(log_p[:, t : t + 1], slots[t : t + 1]), expected[t : t + 1])
-    assert not same_state(single.state_dict(), whole.state_dict())  # its border has not moved yet
-    assert np.array_equal(single.finish_chunk(log_p, slots), expected)
+        assert np.array_equal(single.predict(log_p[:, t : t + 1])[0], expected[t : t + 1])
+        assert np.array_equal(single.extend(log_p[:, t : t + 1], class_ids[t : t + 1]), expected[t : t + 1])
+    assert not same_state(single.state_dict(), whole.state_dict())  # it is not committed yet
+    assert np.array_equal(single.commit(log_p, class_ids), expected)
     assert same_state(single.state_dict(), whole.state_dict())
     assert same_state(pieces.state_dict(), whole.state_dict())
 
 
-@pytest.mark.parametrize("rates", [(), (0.005, 0.08)])
-def test_what_was_predicted_before_changes_no_bit_of_what_follows(rates):
-    log_p, slots = predictions()
-    asked, other = Mixer(3, rates=rates), Mixer(3, rates=rates)
+@pytest.mark.parametrize("learning_rates", [(), (0.005, 0.08)])
+def test_what_was_predicted_before_changes_no_bit_of_what_follows(learning_rates):
+    log_p, class_ids = predictions()
+    asked, other = Mixer(3, learning_rates=learning_rates), Mixer(3, learning_rates=learning_rates)
     for t in range(40):
         here = log_p[:, t : t + 1]
-        predicted = asked.predict(here)
+        predicted, reuse = asked.predict(here)
         if t % 3 == 1:
             asked.predict(log_p[:, t - 1 : t])  # another one in between
         before = predicted.copy()
         predicted[:] = 0  # it is the caller's
-        assert np.array_equal(asked.extend(here, slots[t : t + 1]), before)
-        assert np.array_equal(other.extend(here, slots[t : t + 1]), before)
+        assert np.array_equal(asked.extend(here, class_ids[t : t + 1], reuse), before)
+        assert np.array_equal(other.extend(here, class_ids[t : t + 1]), before)
         assert same_state(asked.state_dict(), other.state_dict())
         if t % 10 == 9:
-            asked.predict(log_p[:, t : t + 1])  # from before a chunk border
+            asked.predict(log_p[:, t : t + 1])  # from before a chunk boundary
             for mixer in (asked, other):
-                mixer.finish_chunk(log_p[:, t - 9 : t + 1], slots[t - 9 : t + 1])
+                mixer.commit(log_p[:, t - 9 : t + 1], class_ids[t - 9 : t + 1])
 
 
 def test_a_head_that_was_certain_of_the_wrong_label_can_come_back():
     good, poor = np.log([[1 - 1e-300, 1e-300]]), np.log([[1e-300, 1 - 1e-300]])
-    mixer = Mixer(2, rates=())
+    mixer = Mixer(2, learning_rates=())
     for _ in range(50):
         mixer.extend(np.stack([good, poor]), np.array([0]))
-    assert np.exp(mixer.predict(np.stack([good, poor])))[0, 0] == pytest.approx(0.99)
+    assert np.exp(mixer.predict(np.stack([good, poor]))[0])[0, 0] == pytest.approx(0.99)
     for _ in range(2):
         mixer.extend(np.stack([good, poor]), np.array([1]))
-    assert np.exp(mixer.predict(np.stack([good, poor])))[0, 1] == pytest.approx(0.99)
+    assert np.exp(mixer.predict(np.stack([good, poor]))[0])[0, 1] == pytest.approx(0.99)
 
 
 def test_one_head_is_left_as_it_is():
-    log_p, slots = predictions(1)
-    assert np.array_equal(Mixer(1).finish_chunk(log_p, slots), log_p[0])
+    log_p, class_ids = predictions(1)
+    assert np.array_equal(Mixer(1).commit(log_p, class_ids), log_p[0])
 
 
 def test_a_saved_mixer_goes_on_exactly():
-    log_p, slots = predictions()
+    log_p, class_ids = predictions()
     mixer, loaded = Mixer(3), Mixer(3)
-    mixer.finish_chunk(log_p[:, :20], slots[:20])
-    mixer.extend(log_p[:, 20:30], slots[20:30])
+    mixer.commit(log_p[:, :20], class_ids[:20])
+    mixer.extend(log_p[:, 20:30], class_ids[20:30])
     taken = mixer.state_dict()
     loaded.load_state_dict(taken)
-    assert np.array_equal(loaded.extend(log_p[:, 30:], slots[30:]), mixer.extend(log_p[:, 30:], slots[30:]))
+    assert np.array_equal(loaded.extend(log_p[:, 30:], class_ids[30:]), mixer.extend(log_p[:, 30:], class_ids[30:]))
     loaded.load_state_dict(taken)
-    assert np.array_equal(loaded.finish_chunk(log_p[:, 20:], slots[20:]), mixer.finish_chunk(log_p[:, 20:], slots[20:]))
+    assert np.array_equal(loaded.commit(log_p[:, 20:], class_ids[20:]), mixer.commit(log_p[:, 20:], class_ids[20:]))

@@ -57,7 +57,7 @@ class Ranks:
         if self.count > streams:
             raise BadSetting(f"num_streams ({streams}) must be at least as many as processes ({self.count})")
 
-    def add_up(self, parameters: Iterable[nn.Parameter]) -> None:
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replaces every gradient by the sum over all processes, in one message."""
         if self.count == 1:
             return
@@ -86,7 +86,7 @@ class Ranks:
                 distributed.broadcast_object_list(said, 0, device=self.device)
         return said[0]
 
-    def gathered(self, mine: dict[int, Any]) -> dict[int, Any]:
+    def gather(self, mine: dict[int, Any]) -> dict[int, Any]:
         """What all processes have, by number, in the first one; the others get their own."""
         if self.count == 1:
             return mine

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
-from prequential.learners.base import OnlineLearner, check_missing
+from prequential.labels import num_seen_before
+from prequential.learners.base import check_missing, uniform_log_proba
+from prequential.learners.chunked import ChunkedLearner
 from prequential.learners.device import find_device
 from prequential.learners.gate import check_float32
 from prequential.learners.home import Home, holds_learner
+from prequential.learners.inputs import Inputs
 from prequential.learners.memory import Memory, saved_journal
+from prequential.learners.normalizer import After
 from prequential.learners.outliers import Hint
-from prequential.learners.transformer.async_trainer import TrainerBehind
-from prequential.learners.transformer.inputs import Inputs
-from prequential.learners.transformer.trainer import Examples, Replay, Trainer
+from prequential.learners.replay import ReplayChunk
+from prequential.learners.transformer.async_trainer import AsyncTrainer
+from prequential.learners.transformer.batch import Batch
+from prequential.learners.transformer.distributed import here
+from prequential.learners.transformer.ensemble import Ensemble, Prediction
+from prequential.learners.transformer.experts import NetworkExpert, make_experts
+from prequential.learners.transformer.migrations import migrate_learner_state
+from prequential.learners.transformer.replay import NormalizedReplay
+from prequential.learners.transformer.trainer import Trainer
+from prequential.learners.versioned import Versioned
 from prequential.memory import check_fits
+from prequential.models.make import make_model
 from prequential.models.transformer import Transformer
 from prequential.renames import SETTINGS, takes_old_names
 from prequential.settings import Settings
@@ -29,12 +41,35 @@ from prequential.storage.checkpoint import loading, read_checkpoint
 from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.log import Durability
 from prequential.streams.journal.reading import ranges
-from prequential.streams.stream import Chunk, Stream
+from prequential.streams.stream import Stream
 from prequential.trust import stored_arguments
 
 
+class Parts(NamedTuple):
+    """What a learner is made of, in the order in which an example passes through it."""
+
+    inputs: Inputs
+    ensemble: Ensemble
+    replay: NormalizedReplay
+    trainer: Trainer
+
+
+class LastPrediction(NamedTuple):
+    """The latest prediction of a single x: learning that x next computes nothing twice."""
+
+    dtype: np.dtype[Any]
+    x: bytes
+    features: np.ndarray
+    after: After | None
+    prediction: Prediction
+
+    def is_of(self, x: np.ndarray) -> bool:
+        """Whether it is of this x; by bytes, as 0 and -0 are equal."""
+        return len(x) == 1 and x.dtype == self.dtype and x.tobytes() == self.x
+
+
 @takes_old_names(SETTINGS)
-class Learner(OnlineLearner):
+class Learner(ChunkedLearner):
     """A transformer that learns in context at once and by gradient steps on every chunk and its replay-streams.
 
     Whatever the sizes in which examples arrive, gradient steps are taken on the same chunks of `settings.chunk_size`
@@ -71,6 +106,8 @@ class Learner(OnlineLearner):
     'yes'
     """
 
+    predicts_in_training = True
+
     def __init__(
         self,
         classes: int | Sequence[Hashable],
@@ -89,13 +126,11 @@ class Learner(OnlineLearner):
         self._check_memory(1)
         self.stride = self.settings.chunk_size
         self._home: Home | None = None
-        self._inputs: Inputs | None = None  # made when the first example shows what x looks like
-        self._trainer: Trainer | None = None
+        self._parts: Parts | None = None  # made when the first example shows what x looks like
         self._memory = Memory()
-        self._done = 0  # examples in finished chunks
-        self._known = self._known_at_border = len(self.labels)  # labels met so far, and up to the last chunk border
-        self._pending_x: list[np.ndarray] = []  # the unfinished chunk, as it came
-        self._pending_slots: list[int] = []
+        self._num_seen = Versioned(len(self.labels))  # labels seen so far
+        self._to_replay: list[ReplayChunk] = []  # what the next turn replays, as it was read
+        self._last_prediction: LastPrediction | None = None  # if it was of one x, and nothing was learned since
         self._process = os.getpid()
         if home is not None:
             self._home = Home(Path(home), durability, new=True)
@@ -115,7 +150,7 @@ class Learner(OnlineLearner):
     @property
     def model(self) -> Transformer | None:
         """The network, once there is one."""
-        return None if self._trainer is None else self._trainer.model
+        return None if self._parts is None else self._parts.trainer.model
 
     def config(self) -> dict[str, Any]:
         return {"classes": self.labels.capacity, "missing": self.missing, **asdict(self.settings)}
@@ -126,179 +161,151 @@ class Learner(OnlineLearner):
         One more forward pass where what predicts is not what learns: an average, or steps are behind.
         Where learning was stopped it is the average so far: from there on, there is one forward pass.
         """
-        if self.model is None:
+        if self._parts is None:
             return None
-        forward = self.model.macs_per_example() + self.model.extractor_macs_per_example()
-        assert self._trainer is not None
-        votes = 0.0 if self._trainer.neighbours is None else self._trainer.neighbours.macs()
-        apart = self.settings.async_steps or self.settings.effective_ema_decay > 0
-        learning = (3.0 * self.settings.num_streams + apart) * forward + votes
+        forward, others = self._parts.ensemble.network.macs(), self._parts.ensemble.macs()
+        learning = (3.0 * self.settings.num_streams + self._parts.trainer.separate) * forward + others
         stop = self.settings.freeze_at
         if stop is None or stop >= self.position:
             return learning
-        return (stop * learning + (self.position - stop) * (forward + votes)) / self.position
-
-    @property
-    def _relearning(self) -> bool:
-        return self._memory.relearning
+        return (stop * learning + (self.position - stop) * (forward + others)) / self.position
 
     @property
     def skipped_steps(self) -> int:
-        return 0 if self._trainer is None else self._trainer.skipped
+        return 0 if self._parts is None else self._parts.trainer.skipped_steps
 
     def _hints(self) -> list[Hint]:
-        return [] if self._inputs is None else self._inputs.hints()
+        return [] if self._parts is None else self._parts.inputs.hints()
 
     def replay_from(self, stream: Stream | None) -> None:
         """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
         with self._guard.changing(), self._guard.inside(whole=False):
             self._memory.follow(stream)
 
+    @property
+    def _relearning(self) -> bool:
+        return self._memory.relearning
+
     # Predicting and learning.
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
-        if self._inputs is None or self._trainer is None:
-            return np.full((len(x), self.labels.capacity), -np.log(self.labels.capacity))
-        return self._trainer.predict(self._inputs.alone(x), self._known)
-
-    def _learn(self, x: np.ndarray, slots: np.ndarray) -> None:
-        self._take(x, slots, report=False)
-
-    def _observe(self, x: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        return self._take(x, slots, report=True)
-
-    def flush(self) -> None:
-        """Takes the steps of the unfinished chunk now. The next chunk is the rest of it."""
-        with self._guard.changing():
-            if not self._pending_slots:
-                return
-            self._wait()
-            self._attempt(1, self._cut_short)
-            if self._home is not None:  # the journal knows the examples, but not that the chunk was cut short here
-                self.save()
-
-    def _cut_short(self) -> None:
-        self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots))
+        if self._parts is None:
+            return uniform_log_proba(len(x), self.labels.capacity)
+        features, after = self._parts.inputs.predict(x)
+        with self._parts.trainer.predicting():
+            prediction = self._parts.ensemble.predict(features, self._num_seen.current)
+        if len(x) == 1:
+            self._last_prediction = LastPrediction(x.dtype, x.tobytes(), features, after, prediction)
+        return prediction.log_probs
 
     def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         if self.settings.async_steps and os.getpid() != self._process:
             raise BadInput("this process was forked: a learner whose steps run behind can predict in it, but not learn")
-        slots = super()._accept(x, ys)
-        self._memory.write(x, [self.labels[slot] for slot in slots])
-        return slots
+        class_ids = super()._accept(x, ys)
+        self._memory.write(x, [self.labels[class_id] for class_id in class_ids])
+        return class_ids
+
+    def _take_chunks(self, x: np.ndarray, class_ids: np.ndarray, *, report: bool) -> list[np.ndarray]:
+        assert self._parts is not None
+        self._changing = False
+        self._parts.trainer.check()
+        return super()._take_chunks(x, class_ids, report=report)
+
+    def _take_part(self, x: np.ndarray, class_ids: np.ndarray, report: bool) -> np.ndarray:
+        self._memory.advance(len(class_ids))
+        return super()._take_part(x, class_ids, report)
+
+    def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        assert self._parts is not None
+        last, self._last_prediction = self._last_prediction, None
+        if last is not None and not last.is_of(x):
+            last = None
+        features = self._parts.inputs.extend(x, None if last is None else (last.features, last.after))
+        batch = self._batch(features, class_ids, self._num_seen.current)
+        with self._parts.trainer.predicting():
+            log_probs = self._parts.ensemble.extend(batch, None if last is None else last.prediction)
+        self._num_seen.extend(max(self._num_seen.current, int(class_ids.max()) + 1))
+        return log_probs
+
+    def _prepare_chunk(self, count: int) -> None:
+        assert self._parts is not None
+        # read before anything changes: a stream or a disk that fails leaves the learner as it was
+        stop = self.num_committed + count
+        self._to_replay = [] if self._frozen(stop) or self._first_turn else self._parts.replay.read(stop)
+
+    def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        """The steps on a chunk and on what is replayed; its log-probabilities from before them."""
+        assert self._parts is not None
+        inputs, ensemble, replay, trainer = self._parts
+        self._last_prediction = None
+        batch = self._batch(inputs.commit(x), class_ids, self._num_seen.committed)
+        self._num_seen.commit(max(self._num_seen.committed, int(class_ids.max()) + 1))
+        start, stop = self.num_committed, self.num_committed + len(class_ids)
+        passed = None
+        if trainer.separate or self._frozen(stop):
+            with trainer.predicting():
+                passed = ensemble.network.forward(batch)
+        if self._frozen(stop):
+            trainer.finish()
+        else:
+            replayed = (
+                replay.repeat(batch) if self._first_turn else replay.batches(self._to_replay, self._num_seen.committed)
+            )
+            passed = trainer.train_chunk(batch, replayed, start) or passed
+            replay.advance(start, stop)
+        return ensemble.commit(batch, passed)
+
+    @property
+    def _first_turn(self) -> bool:
+        """Whether there is no chunk to replay yet."""
+        return self.num_committed < self.settings.chunk_size
+
+    def _frozen(self, stop: int) -> bool:
+        """Whether a chunk that ends here is no longer learned by gradient."""
+        return self.settings.freeze_at is not None and stop > self.settings.freeze_at
+
+    def _batch(self, features: np.ndarray, class_ids: np.ndarray, num_seen: int) -> Batch:
+        return Batch(features, class_ids, num_seen_before(class_ids, num_seen))
+
+    def flush(self) -> None:
+        """Takes the steps of the unfinished chunk now. The next chunk is the rest of it."""
+        with self._guard.changing():
+            pending = bool(self._pending_ids)
+            super().flush()
+            if pending and self._home is not None:  # the journal does not know that the chunk was cut short here
+                self.save()
 
     def _wait(self, count: int | None = None) -> None:
-        room = self.settings.chunk_size - (self._done + len(self._pending_slots)) % self.settings.chunk_size
         # a whole chunk is predicted while the steps before it are taken; for a few examples that is not worth a wait
-        if self._trainer is not None and (count is None or (count >= room and count < self.settings.chunk_size)):
-            self._trainer.wait()
-
-    def _take(self, x: np.ndarray, slots: np.ndarray, report: bool) -> np.ndarray:
-        """Takes examples, chunk by chunk; their log-probabilities where a report is asked for."""
-        assert self._trainer is not None
-        self._changing = False  # until something is changed, nothing has to be undone but what the call began with
-        self._trainer.check()
-        reported = []
-        start = 0
-        while start < len(slots):
-            room = self.settings.chunk_size - (self._done + len(self._pending_slots)) % self.settings.chunk_size
-            part = slice(start, start + room)
-            start += room
-            self._memory.advance(len(slots[part]))
-            reported.append(self._take_part(x[part], slots[part], len(slots[part]) == room, report))
-            if start < len(slots):
-                self._guard.signals.deliver()
-        return np.concatenate(reported) if report else np.empty(0)
-
-    def _take_part(self, x: np.ndarray, slots: np.ndarray, completes: bool, report: bool) -> np.ndarray:
-        """Takes examples that lie in one chunk."""
-        assert self._inputs is not None
-        assert self._trainer is not None
-        if completes and not self._pending_slots:
-            return self._turn(x, slots)
-        log_p = np.empty(0)
-        past = self._past_chunks(slots) if completes else None
-        self._changing = True
-        if report or not completes:
-            log_p = self._trainer.extend_context((self._inputs.extend(x), slots, self._met(slots)))
-        self._known = max(self._known, int(slots.max()) + 1)
-        self._pending_x.append(x.copy())  # it is kept beyond this call, and the array is the user's
-        self._pending_slots += slots.tolist()
-        if completes:
-            self._turn(np.concatenate(self._pending_x), np.asarray(self._pending_slots), past)
-        return log_p
-
-    def _turn(self, x: np.ndarray, slots: np.ndarray, past: list[Chunk] | None = None) -> np.ndarray:
-        """One turn on a whole chunk; its log-probabilities from before the steps."""
-        assert self._inputs is not None
-        assert self._trainer is not None
-        past = self._past_chunks(slots) if past is None else past
-        self._changing = True
-        self._known = self._known_at_border
-        chunk = (self._inputs.finish_chunk(x), slots, self._met(slots))
-        self._known = self._known_at_border = max(self._known, int(slots.max()) + 1)
-        position = self._done
-        self._done += len(slots)
-        self._pending_x, self._pending_slots = [], []
-        if self.settings.freeze_at is not None and self._done > self.settings.freeze_at:
-            return self._trainer.score(chunk)
-        following = self._done // self.settings.chunk_size + 1
-        replay: Replay = self._past_chunk if not past else lambda reader: self._past_chunk(reader, past[reader])
-        return self._trainer.turn(chunk, replay, position=position, following=following)
-
-    def _past_chunks(self, slots: np.ndarray) -> list[Chunk]:
-        """The chunks that the replay streams of the next turn read, where they are read before it changes anything."""
-        assert self._trainer is not None
-        done = self._done + len(self._pending_slots) + len(slots)
-        frozen = self.settings.freeze_at is not None and done > self.settings.freeze_at
-        if not self._memory.reads_fast or self._done < self.settings.chunk_size or frozen or self._trainer.busy:
-            return []  # streams that are slow are read beside the steps, and while steps are under way, after them
-        return [self._read_past(reader) for reader in range(len(self._trainer.readers))]
-
-    def _read_past(self, reader: int) -> Chunk:
-        assert self._trainer is not None
-        start = (self._trainer.readers.chunk[reader] - 1) * self.settings.chunk_size
-        return self._memory.read(start, start + self.settings.chunk_size)
-
-    def _past_chunk(self, reader: int, chunk: Chunk | None = None) -> Callable[[], Examples]:
-        """Reads the chunk at which a replay stream stands; calling the result makes it what it was when it was new."""
-        inputs, known = self._inputs, self._known
-        assert inputs is not None
-        assert self._trainer is not None
-        first = self._trainer.readers.chunk[reader] == 1
-        chunk = self._read_past(reader) if chunk is None else chunk
-        x, y = chunk.x, chunk.y
-        slots = np.asarray(self.labels.assign(y), np.int64)
-        return lambda: (inputs.replayed(reader, x, first=first), slots, np.full(len(slots), known))
-
-    def _met(self, slots: np.ndarray) -> np.ndarray:
-        """How many labels had been met before each of these examples, which come next."""
-        if len(slots) == 1:
-            return np.array([self._known])
-        return np.maximum.accumulate(np.concatenate([[self._known], slots[:-1] + 1]))
+        if self._parts is not None and (count is None or self.room <= count < self.settings.chunk_size):
+            self._parts.trainer.wait()
 
     def _prepare(self, x: np.ndarray) -> None:
-        if self._inputs is None:
-            self._build(x.shape[1:], x.dtype)
+        if self._parts is None:
+            self._parts = self._build(x.shape[1:], x.dtype)
 
-    def _build(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Makes the network for inputs like the first example."""
-        inputs = Inputs(self.settings, shape, dtype)
-        if self.missing and not inputs.standardises:
+    def _build(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Parts:
+        """Makes everything for inputs like the first example."""
+        s, num_classes = self.settings, self.labels.capacity
+        inputs = Inputs(s, shape, dtype)
+        if self.missing and not inputs.normalizes:
             raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
         self._check_memory(inputs.features)
-        trainer = TrainerBehind if self.settings.async_steps else Trainer
-        self._trainer = trainer(
-            self.settings,
-            features=inputs.features,
-            extractor=inputs.extractor,
-            shape=shape,
-            classes=self.labels.capacity,
-            device=self.device,
-            neighbours=inputs.neighbours,
-            compared=inputs.compared,
+        model = make_model(
+            s, features=inputs.features, extractor=inputs.extractor, shape=shape, num_classes=num_classes
+        ).to(self.device)
+        trainer = (AsyncTrainer if s.async_steps else Trainer)(model, s, here())
+        network = NetworkExpert(trainer.prediction_model, trainer.prediction_context, here())
+        replay = NormalizedReplay(
+            s.num_streams - 1,
+            chunk_size=s.chunk_size,
+            memory=self._memory,
+            labels=self.labels,
+            inputs=inputs,
+            seed=s.seed,
         )
-        self._inputs = inputs
+        ensemble = Ensemble(network, make_experts(s, inputs, num_classes=num_classes))
+        return Parts(inputs, ensemble, replay, trainer)
 
     def _check_memory(self, features: int) -> None:
         s, classes = self.settings, self.labels.capacity
@@ -311,8 +318,8 @@ class Learner(OnlineLearner):
         x = super()._checked(xs, ys)
         if x.ndim > 2 or self.settings.standardize is False:
             check_float32(x, self.position)
-        if self._inputs is not None and x.ndim > 2 and (x.dtype == np.uint8) != self._inputs.image_bytes:
-            expected = "uint8" if self._inputs.image_bytes else "floats"
+        if self._parts is not None and x.ndim > 2 and (x.dtype == np.uint8) != self._parts.inputs.image_bytes:
+            expected = "uint8" if self._parts.inputs.image_bytes else "floats"
             raise BadInput(f"example {self.position}: the image is {x.dtype}, but the first one was {expected}")
         return x
 
@@ -401,7 +408,7 @@ class Learner(OnlineLearner):
             with loading(Path(path)):
                 learner = cls(**stored_arguments(cls, place.made.get("config"), path), device=device)
                 learner.labels.load_state_dict(place.made["labels"])
-            learner._known = learner._known_at_border = len(learner.labels)
+            learner._num_seen.commit(len(learner.labels))
             learner._home, learner._memory = place, Memory(journal)
             learner._memory.relearning = True
             return learner
@@ -429,7 +436,7 @@ class Learner(OnlineLearner):
         missing = self.position - len(journal)
         if missing > 0:  # what was learnt from them is in the save
             assert self.shape is not None
-            image_bytes = self._inputs is not None and self._inputs.image_bytes
+            image_bytes = self._parts is not None and self._parts.inputs.image_bytes
             like = np.zeros((1, *self.shape), np.uint8 if image_bytes else np.float64)
             lost = ranges(range(len(journal), self.position))
             journal.append_gap(missing, like)
@@ -463,10 +470,9 @@ class Learner(OnlineLearner):
             raise
         self._guard.mend = None
         self.position, self.shape = again.position, again.shape
-        self.labels, self._inputs, self._trainer = again.labels, again._inputs, again._trainer
-        self._memory, self._done = again._memory, again._done
-        self._known, self._known_at_border = again._known, again._known_at_border
-        self._pending_x, self._pending_slots = again._pending_x, again._pending_slots
+        self.labels, self._memory, self._parts = again.labels, again._memory, again._parts
+        self._num_seen, self._last_prediction = again._num_seen, None
+        self._load_chunk_state(again._chunk_state())
 
     def close(self) -> None:
         """Lets another learner have its home. What it knows stays: it can predict, but not learn."""
@@ -482,30 +488,35 @@ class Learner(OnlineLearner):
         self._memory.check_state(state["learner"]["memory"])
 
     def _state_dict(self) -> dict[str, Any]:
-        pending = np.concatenate(self._pending_x) if self._pending_x else None
-        trainer = None if self._trainer is None else self._trainer.state_dict()  # first: it waits for steps under way
+        parts = None
+        if self._parts is not None:
+            inputs, ensemble, replay, trainer = self._parts
+            trained = trainer.state_dict()  # first: it waits for steps under way
+            parts = {
+                "image_bytes": inputs.image_bytes,
+                "inputs": inputs.state_dict(),
+                "ensemble": ensemble.state_dict(),
+                "replay": replay.state_dict(),
+                "trainer": trained,
+            }
         return {
-            "image_bytes": self._inputs is not None and self._inputs.image_bytes,
-            "inputs": None if self._inputs is None else self._inputs.state_dict(),
-            "trainer": trainer,
+            **self._chunk_state(),
+            "num_seen": {"committed": self._num_seen.committed, "current": self._num_seen.current},
             "memory": self._memory.state_dict(),
-            "done": self._done,
-            "known": [self._known, self._known_at_border],
-            "pending_x": pending,
-            "pending_slots": list(self._pending_slots),
+            "parts": parts,
         }
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
-        self._inputs = self._trainer = None
-        if state["inputs"] is not None:
+        if "parts" not in state:
+            state = migrate_learner_state(state)
+        self._parts = self._last_prediction = None
+        saved = state["parts"]
+        if saved is not None:
             assert self.shape is not None
-            self._build(self.shape, np.dtype(np.uint8 if state["image_bytes"] else np.float32))
-            assert self._inputs is not None
-            assert self._trainer is not None
-            self._inputs.load_state_dict(state["inputs"])
-            self._trainer.load_state_dict(state["trainer"])
-        self._done = int(state["done"])
-        self._known, self._known_at_border = (int(count) for count in state["known"])
-        self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
-        self._pending_slots = [int(slot) for slot in state["pending_slots"]]
+            self._parts = self._build(self.shape, np.dtype(np.uint8 if saved["image_bytes"] else np.float32))
+            for name in ("inputs", "ensemble", "replay", "trainer"):
+                getattr(self._parts, name).load_state_dict(saved[name])
+        self._num_seen.commit(int(state["num_seen"]["committed"]))
+        self._num_seen.extend(int(state["num_seen"]["current"]))
+        self._load_chunk_state(state)
         self._memory.load_state_dict(state["memory"])

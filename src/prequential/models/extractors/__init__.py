@@ -8,10 +8,20 @@ restored moment whose memory layouts differ.
 from prequential.errors import BadSetting
 from prequential.models.extractors.convnet import ConvNet
 from prequential.models.extractors.convnext import ConvNeXt
-from prequential.models.extractors.dropout import Dropout, seed_dropout
+from prequential.models.extractors.dropout import Dropout, has_dropout, seed_dropout
 from prequential.models.extractors.vgg import VGG
 
-__all__ = ["EXTRACTORS", "VGG", "ConvNeXt", "ConvNet", "Dropout", "Extractor", "make_extractor", "seed_dropout"]
+__all__ = [
+    "EXTRACTORS",
+    "VGG",
+    "ConvNeXt",
+    "ConvNet",
+    "Dropout",
+    "Extractor",
+    "has_dropout",
+    "make_extractor",
+    "seed_dropout",
+]
 
 Extractor = ConvNet | VGG | ConvNeXt
 EXTRACTORS = {"convnet": ConvNet, "vgg": VGG, "convnext": ConvNeXt}

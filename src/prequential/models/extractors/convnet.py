@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from prequential.errors import BadInput, BadSetting
-from prequential.models.extractors.convolution import Conv3x3
 
 CHANNELS = (32, 32, 64, 64, 128, 128, 256, 256)
 
@@ -53,7 +52,7 @@ class ConvNet(nn.Module):
         self.features = features
         self.memory_format = torch.channels_last  # of the activations; the faster one on a CPU
         widths = (channels_in, *CHANNELS)
-        self.convs = nn.ModuleList(Conv3x3(a, b) for a, b in pairwise(widths))
+        self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths))
         for _ in range(4):
             height, width = max(height // 2, 1), max(width // 2, 1)
         self.full1 = nn.Linear(CHANNELS[-1] * height * width, features)

@@ -38,6 +38,11 @@ class Dropout(nn.Module):
         return x * keep.mul_(1 / (1 - self.p))
 
 
+def has_dropout(model: nn.Module) -> bool:
+    """Whether a training pass of the model drops numbers."""
+    return any(isinstance(module, Dropout) and module.p > 0 for module in model.modules())
+
+
 def seed_dropout(model: nn.Module, seed: int) -> None:
     """Makes the masks of the next training pass a function of this seed.
 

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from prequential.errors import BadInput, BadSetting
-from prequential.models.extractors.convolution import Conv3x3
 from prequential.models.extractors.dropout import Dropout
 
 CHANNELS = (64, 128, 256, 512)  # of the stages
@@ -56,7 +55,7 @@ class VGG(nn.Module):
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
         for wider in CHANNELS:
             for channels in (channels_in, wider):
-                conv = Conv3x3(channels, wider, bias=False)  # the norm has one
+                conv = nn.Conv2d(channels, wider, 3, padding=1, bias=False)  # the norm has one
                 nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
                 self.convs.append(conv)
                 self.norms.append(nn.GroupNorm(GROUPS, wider))

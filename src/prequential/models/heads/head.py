@@ -1,7 +1,6 @@
-"""What every head is: a way to predict labels from a pass of the network.
+"""What every output head is: a way to predict labels from a pass of the network.
 
-Shape letters: B streams, S new examples, P past examples, N = P + S of them, D width, W width
-of a head's keys, K labels.
+Shape letters: B streams, S new examples, P past examples, N = P + S of them, D width, W width of a head's keys, K labels.
 """
 
 from __future__ import annotations
@@ -9,44 +8,44 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 
-class Pass(NamedTuple):
+class HeadInput(NamedTuple):
     """What a head is given: S new examples of each stream, and how they may look back on those before them.
 
-    Columns are the past examples, the new ones, and a null slot, which holds nothing and is seen by all.
+    The columns of scores are the past examples, the new ones, and a null key, which has no label and is seen by all.
     """
 
     embedded: Tensor  # (B, S, D) what goes into the first block
     trunk: Tensor  # (B, S, D) what comes out of the last
-    past: Tensor | None  # (B, P, W) the keys of the past examples, for a head that remembers
+    past_keys: Tensor | None  # (B, P, W) the keys of the past examples, for a head that has keys
     past_labels: Tensor  # (B, P, 1) the labels of the past examples
-    labels: Tensor | None  # (B, N+1, K) 1 at the label of each column; None: one new example, and no gradient
-    hidden: Tensor  # (1 or B, S, N+1) 0 where an example may look, -inf elsewhere
-    place: Tensor  # (1, 1, N+1) the place of each column, in windows (0 for the null slot)
-    time: Tensor  # (1, S) the place of each new example, in windows
+    one_hot: Tensor | None  # (B, N+1, K) 1 at the label of each column; None: one new example, and no gradient
+    attn_bias: Tensor  # (1 or B, S, N+1) 0 where an example may look, -inf elsewhere
+    key_position: Tensor  # (1, 1, N+1) the position of each column, in windows (0 for the null key)
+    query_position: Tensor  # (1, S) the position of each new example, in windows
 
 
 class Head(nn.Module):
-    """Predicts each example's label; trained on its own loss and mixed with the other heads by what it was worth.
+    """Predicts each example's label; trained on its own loss, and mixed with the other heads by their past losses.
 
-    A head may remember examples by keys of a width; `forward` then gives the keys of the new ones.
+    A head may keep a key of each example; `forward` then gives the keys of the new ones.
     """
 
-    key_width = 0  # W; 0: it remembers nothing
+    key_width = 0  # W; 0: it keeps no keys
 
     @abstractmethod
-    def forward(self, given: Pass) -> tuple[Tensor, Tensor | None]:
-        """What the head makes of the pass, (B, S, K), and the keys (B, S, W) by which to remember the new examples."""
+    def forward(self, given: HeadInput) -> tuple[Tensor, Tensor | None]:
+        """The outputs of the head, (B, S, K), and the keys (B, S, W) of the new examples."""
 
     @abstractmethod
-    def log_probabilities(self, out: Tensor, share: Tensor | None) -> Tensor:
-        """Log-probabilities (S, K) from one stream's part of what `forward` gave.
+    def log_probs(self, out: Tensor, class_log_prior: Tensor | None) -> Tensor:
+        """Log-probabilities (S, K) from one stream's outputs.
 
-        `share` (S, K) is the log-weight of each label when nothing is known about the example: 0 for a label that was
-        met, less for the others, which together weigh as much as one. None: all were met.
+        `class_log_prior` (S, K) is that of `log_class_prior`; None: every label has been seen.
         """
 
     @abstractmethod
@@ -54,11 +53,23 @@ class Head(nn.Module):
         """Multiply-accumulates of the forward pass for one example that is compared with so many."""
 
 
-def with_doubt(given: Tensor, share: Tensor | None) -> Tensor:
-    """Log-probabilities of what each label was given (S, K); what is missing to 1 goes to all of them alike."""
-    return torch.log(given + (1 - given.sum(-1, keepdim=True)) * prior(given, share))
+def log_class_prior(num_seen: np.ndarray, num_classes: int) -> np.ndarray | None:
+    """Unnormalized log-prior (n, K) of the labels, when so many (n,) had been seen; None: all had been.
+
+    0 for a label that was seen; all others together weigh as much as one of these. With a weight of its own each,
+    they would outweigh the few that were seen wherever the number of classes is generous.
+    """
+    if num_seen[0] >= num_classes:
+        return None
+    unseen = np.arange(num_classes) >= num_seen[:, None]
+    weight = np.where(unseen, -np.log(np.maximum(num_classes - num_seen, 1))[:, None], 0.0)
+    return weight.astype(np.float32)
 
 
-def prior(out: Tensor, share: Tensor | None) -> Tensor:
-    """The probabilities of the labels when nothing is known about the example, to go with `out` (S, K)."""
-    return torch.full_like(out, 1 / out.shape[-1]) if share is None else torch.softmax(share, -1)
+def mix_with_prior(probs: Tensor, class_log_prior: Tensor | None) -> Tensor:
+    """Log-probabilities from probabilities (S, K) that sum to less than 1: the remaining mass goes to the prior."""
+    if class_log_prior is None:
+        prior = torch.full_like(probs, 1 / probs.shape[-1])
+    else:
+        prior = torch.softmax(class_log_prior, -1)
+    return torch.log(probs + (1 - probs.sum(-1, keepdim=True)) * prior)

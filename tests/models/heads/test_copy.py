@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from prequential.models.heads import CopyHead, Pass
-from prequential.models.heads.copying import SMALLEST, UNIFORM
+from prequential.models.heads import CopyHead, HeadInput
+from prequential.models.heads.copy import EPSILON, PRIOR_SHARE
 
 B, S, P, D, K = 2, 3, 4, 6, 5
 N = P + S
 
 
-def given(dtype: torch.dtype = torch.float32, past: int = P) -> tuple[CopyHead, Pass]:
+def given(dtype: torch.dtype = torch.float32, past: int = P) -> tuple[CopyHead, HeadInput]:
     generator = torch.Generator().manual_seed(0)
-    head = CopyHead(width=D, classes=K, deep=False).to(dtype)
+    head = CopyHead(width=D, num_classes=K, deep=False).to(dtype)
     place = torch.zeros(1, 1, past + S + 1, dtype=dtype)
     place[..., :-1] = torch.arange(past + S) / P
     numbers = torch.randint(K, (B, past + S + 1), generator=generator)
@@ -26,20 +26,20 @@ def given(dtype: torch.dtype = torch.float32, past: int = P) -> tuple[CopyHead, 
     hidden = torch.zeros(1, S, past + S + 1, dtype=dtype).masked_fill(~seen, -torch.inf)
     h, trunk = (torch.randn(B, S, D, generator=generator, dtype=dtype) for _ in range(2))
     keys = F.normalize(torch.randn(B, past, D, generator=generator, dtype=dtype), dim=-1)
-    return head, Pass(h, trunk, keys, numbers[:, :past, None], labels, hidden, place, place[0, :, past : past + S])
+    return head, HeadInput(h, trunk, keys, numbers[:, :past, None], labels, hidden, place, place[0, :, past : past + S])
 
 
-def by_hand(head: CopyHead, given: Pass) -> torch.Tensor:
+def by_hand(head: CopyHead, given: HeadInput) -> torch.Tensor:
     """One score at a time, in the words of the class."""
-    temperature, slope, null = torch.exp(10 * head.sharpness), 10 * head.slope, 10 * head.null
-    key = given.embedded * torch.rsqrt(given.embedded.square().sum(-1, keepdim=True) + SMALLEST)
-    keys = torch.cat([given.past, key], 1)
-    past, rows = given.past.shape[1], []
+    temperature, slope, null = torch.exp(10 * head.log_temperature), 10 * head.recency_slope, 10 * head.null_logit
+    key = given.embedded * torch.rsqrt(given.embedded.square().sum(-1, keepdim=True) + EPSILON)
+    keys = torch.cat([given.past_keys, key], 1)
+    past, rows = given.past_keys.shape[1], []
     for b in range(B):
         for t in range(S):
             scores = [temperature * (key[b, t] @ keys[b, j]) - slope * (past + t - j) / P for j in range(past + t)]
             weight = torch.softmax(torch.stack([*scores, null]), 0)
-            rows.append(weight[:-1] @ given.labels[b, : past + t])
+            rows.append(weight[:-1] @ given.one_hot[b, : past + t])
     return torch.stack(rows).view(B, S, K)
 
 
@@ -52,9 +52,13 @@ def test_it_is_attention_by_cosine_and_age():
 
 def test_the_weights_of_one_example_are_added_up_by_the_labels_as_they_are():
     head, here = given()
-    columns = [*range(P + 1), N]  # the past, itself and the null slot
-    first = {"embedded": here.embedded[:, :1], "time": here.time[:, :1]}
-    first |= {"hidden": here.hidden[:, :1, columns], "place": here.place[..., columns], "labels": None}
+    columns = [*range(P + 1), N]  # the past, itself and the null key
+    first = {"embedded": here.embedded[:, :1], "query_position": here.query_position[:, :1]}
+    first |= {
+        "attn_bias": here.attn_bias[:, :1, columns],
+        "key_position": here.key_position[..., columns],
+        "one_hot": None,
+    }
     with torch.no_grad():
         out, key = head(here._replace(**first))
         expected, keys = head(here)
@@ -64,7 +68,12 @@ def test_the_weights_of_one_example_are_added_up_by_the_labels_as_they_are():
 
 def test_what_is_kept_from_the_last_pass_is_made_anew_where_anything_it_is_made_of_changes():
     head, here = given()
-    passes = [here, here._replace(place=2 * here.place), here._replace(hidden=here.hidden - 0.5 * here.place), here]
+    passes = [
+        here,
+        here._replace(key_position=2 * here.key_position),
+        here._replace(attn_bias=here.attn_bias - 0.5 * here.key_position),
+        here,
+    ]
     with torch.no_grad():
         for parameter in (None, *head.parameters()):
             if parameter is not None:
@@ -83,7 +92,7 @@ def test_the_gradient_is_that_of_what_is_computed():
     for compute in (lambda: head(here)[0], lambda: by_hand(head, here)):
         here.embedded.requires_grad_().grad = None
         head.zero_grad()
-        p = head.log_probabilities(compute().flatten(0, 1), None)
+        p = head.log_probs(compute().flatten(0, 1), None)
         F.nll_loss(p, torch.tensor([0, 1, 2, 3, 4, 0])).backward()
         grads.append([here.embedded.grad, *(parameter.grad for parameter in head.parameters())])
     assert len(grads[0]) == 4
@@ -92,26 +101,26 @@ def test_the_gradient_is_that_of_what_is_computed():
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
 
 
-def test_with_nothing_to_copy_all_labels_are_alike_and_those_not_met_share_the_place_of_one():
+def test_with_nothing_to_copy_all_labels_are_alike_and_those_not_met_prior_the_place_of_one():
     head, here = given(past=0)
     out, _ = head(here)
     assert torch.equal(out[:, 0], torch.zeros(B, K))
-    torch.testing.assert_close(head.log_probabilities(out[:, 0], None).exp(), torch.full((B, K), 1 / K))
-    share = torch.tensor([0.0, 0.0, *[-torch.log(torch.tensor(3.0))] * 3])
-    p = head.log_probabilities(out[:, 0], share.expand(B, K)).exp()
+    torch.testing.assert_close(head.log_probs(out[:, 0], None).exp(), torch.full((B, K), 1 / K))
+    prior = torch.tensor([0.0, 0.0, *[-torch.log(torch.tensor(3.0))] * 3])
+    p = head.log_probs(out[:, 0], prior.expand(B, K)).exp()
     torch.testing.assert_close(p[0], torch.tensor([1 / 3, 1 / 3, 1 / 9, 1 / 9, 1 / 9]))
 
 
 def test_however_sure_it_is_every_label_keeps_its_part():
     head, _ = given()
     out = torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0]])
-    p = head.log_probabilities(out, None).exp()
-    assert p[0, 1:].tolist() == pytest.approx([UNIFORM / K] * 4, rel=1e-4)
+    p = head.log_probs(out, None).exp()
+    assert p[0, 1:].tolist() == pytest.approx([PRIOR_SHARE / K] * 4, rel=1e-4)
     assert p.sum().item() == pytest.approx(1)
 
 
 def test_a_first_input_of_zeros_has_a_finite_gradient():
     head, here = given()
     zeros = torch.zeros(B, S, D, requires_grad=True)
-    head.log_probabilities(head(here._replace(embedded=zeros))[0][0], None).sum().backward()
+    head.log_probs(head(here._replace(embedded=zeros))[0][0], None).sum().backward()
     assert zeros.grad.abs().max() < 1e3

@@ -1,0 +1,19 @@
+"""Experts: what predicts side by side, before the mixer makes one prediction of all. Add one in `make_experts`."""
+
+from prequential.learners.inputs import Inputs
+from prequential.learners.transformer.experts.expert import Expert, Predicted
+from prequential.learners.transformer.experts.knn import KNNExpert
+from prequential.learners.transformer.experts.network import NetworkExpert, NetworkPass
+from prequential.settings import Settings
+
+__all__ = ["Expert", "KNNExpert", "NetworkExpert", "NetworkPass", "Predicted", "make_experts"]
+
+
+def make_experts(settings: Settings, inputs: Inputs, *, num_classes: int) -> dict[str, Expert]:
+    """The experts beside the network, by name."""
+    experts: dict[str, Expert] = {}
+    if inputs.num_neighbors:
+        experts["knn"] = KNNExpert(
+            memory=inputs.num_neighbors, chunk_size=settings.chunk_size, width=inputs.width, num_classes=num_classes
+        )
+    return experts

@@ -1,0 +1,129 @@
+"""kNN: the nearest of many past examples, an expert that needs no training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from prequential.learners.transformer.batch import Batch
+from prequential.learners.transformer.experts.expert import Predicted
+from prequential.models.heads import log_class_prior, mix_with_prior
+from prequential.models.kv_cache import KVCache
+
+NEAREST = 15  # k
+PRIOR_WEIGHT = 0.5  # of the prior of the labels, in average votes
+
+
+class KNNExpert:
+    """Predicts the labels of the nearest of the latest examples, far beyond the window, by distance of the inputs.
+
+    A network needs thousands of examples to learn what the inputs of a small table mean; neighbors know it from the
+    first ones on, as long as the table does not change. When it does, the mixer soon gives them no weight.
+
+    Parameters
+    ----------
+    memory
+        How many of the latest examples are kept.
+    chunk_size
+        How many examples a chunk has.
+    width
+        How many of the inputs are compared: the first ones.
+    num_classes
+        How many labels there can be.
+
+    Examples
+    --------
+    >>> knn = KNNExpert(memory=4, chunk_size=2, width=1, num_classes=2)
+    >>> _ = knn.commit(Batch(np.float32([[0], [9]]), np.array([0, 1]), np.array([0, 1])))
+    >>> knn.predict(np.float32([[8]]), num_seen=2).log_probs.argmax().item()
+    1
+    """
+
+    num_predictions = 1
+
+    def __init__(self, *, memory: int, chunk_size: int, width: int, num_classes: int) -> None:
+        self.memory, self.width, self.num_classes = memory, width, num_classes
+        self._capacity = memory + chunk_size
+        self._past = KVCache(
+            depth=1, window=memory, chunk_tokens=chunk_size, key_width=width, device=torch.device("cpu"), labels=True
+        )
+
+    def predict(self, x: np.ndarray, num_seen: int) -> Predicted:
+        knn_probs = self._knn_probs(self._keys(x), self._past.current(), None)
+        log_probs = self._log_probs(knn_probs, np.full(len(x), num_seen))
+        return Predicted(log_probs)
+
+    def extend(self, batch: Batch, predicted: Predicted | None = None) -> np.ndarray:
+        keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
+        if predicted is None:
+            log_probs = self._log_probs(self._knn_probs(keys, self._past.current(), labels), batch.num_seen)
+        else:
+            log_probs = predicted.log_probs
+        self._past.extend((keys[None, None], labels[None, None, :, None]))
+        return log_probs
+
+    def commit(self, batch: Batch) -> np.ndarray:
+        keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
+        knn_probs = self._knn_probs(keys, self._past.committed(), labels)
+        self._past.commit((keys[None, None], labels[None, None, :, None]))
+        return self._log_probs(knn_probs, batch.num_seen)
+
+    def macs(self) -> float:
+        return float(self.memory * self.width)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of one size from the start on: what is not there yet is 0."""
+        kept = self._past.state_dict()
+        x, class_ids = torch.as_tensor(kept["k"])[0, 0], torch.as_tensor(kept["v"])[0, 0, :, 0]
+        room = (0, self._capacity - len(class_ids))
+        return {
+            "x": F.pad(x, (0, 0, *room)),
+            "class_ids": F.pad(class_ids, room),
+            "count": len(class_ids),
+            "num_fresh": kept["num_fresh"],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        count = int(state["count"])
+        x, class_ids = torch.as_tensor(state["x"])[:count], torch.as_tensor(state["class_ids"])[:count]
+        kept = {"k": x[None, None], "v": class_ids[None, None, :, None], "num_fresh": state["num_fresh"]}
+        self._past.load_state_dict(kept)
+
+    def _keys(self, x: np.ndarray) -> Tensor:
+        return torch.from_numpy(x)[:, : self.width].float()
+
+    def _log_probs(self, knn_probs: Tensor, num_seen: np.ndarray) -> np.ndarray:
+        prior = log_class_prior(num_seen, self.num_classes)
+        return mix_with_prior(knn_probs, None if prior is None else torch.from_numpy(prior)).numpy()[None]
+
+    def _knn_probs(self, x: Tensor, past: tuple[Tensor, Tensor], own: Tensor | None) -> Tensor:
+        """The weights of the labels among the nearest neighbors, (n, K); they sum to less than 1.
+
+        Where x has labels (`own`), its examples are neighbors of those after them.
+        """
+        keys, labels = past[0][0, 0], past[1][0, 0, :, 0]
+        if own is not None and len(own) > 1:
+            keys, labels = torch.cat([keys, x]), torch.cat([labels, own])
+        knn_probs = torch.zeros(len(x), self.num_classes)
+        if not len(labels):
+            return knn_probs
+        # squared distances, without the part that is the same for all of a row
+        distance = torch.addmm(keys.square().sum(1)[None], x, keys.T, alpha=-2)  # (n, P)
+        if own is not None and len(own) > 1:
+            n, before = len(own), len(labels) - len(own)
+            square = torch.ones(n, n, dtype=torch.bool)
+            distance[:, before:].masked_fill_(square.triu(), torch.inf)  # itself and later ones
+            if before + n > self.memory:  # those that the last of them push out, for each from the one before it on
+                distance[:, :n].masked_fill_(square.tril(before - self.memory - 1), torch.inf)
+        nearest, at = distance.topk(min(NEAREST, len(labels)), largest=False, sorted=False)
+        nearest = nearest + x.square().sum(1, keepdim=True)
+        finite = nearest.isfinite()  # those too far for a number do not count
+        nearest = nearest.clamp_(min=0).masked_fill_(~finite, 0)
+        count = finite.sum(1, keepdim=True).clamp_(min=1)
+        weight = torch.exp(-nearest / (nearest.sum(1, keepdim=True) / count + 1e-9)) * finite
+        total = weight.sum(1, keepdim=True)
+        return knn_probs.scatter_add_(1, labels[at], weight / (total * (1 + PRIOR_WEIGHT / count) + 1e-9))

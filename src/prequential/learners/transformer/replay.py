@@ -1,0 +1,65 @@
+"""The replay streams of the transformer: chunks of the past, exactly as they were when they were new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from prequential.labels import Labels
+from prequential.learners.inputs import Inputs
+from prequential.learners.memory import Memory
+from prequential.learners.replay import Replay, ReplayChunk
+from prequential.learners.transformer.batch import Batch, ReplayBatch
+
+
+class NormalizedReplay(Replay):
+    """Replay streams that normalize what they read by running statistics of their own.
+
+    A replay stream reads from the start on without leaving anything out, so statistics taken along the way are those of
+    that time. By the statistics of now, the past would look unlike the present.
+
+    Parameters
+    ----------
+    num_streams
+        How many replay streams.
+    chunk_size
+        Examples per chunk.
+    memory, labels
+        What it reads from, and what turns labels into class ids.
+    inputs
+        What turns examples into features.
+    seed
+        Of the positions.
+    """
+
+    def __init__(
+        self, num_streams: int, *, chunk_size: int, memory: Memory, labels: Labels, inputs: Inputs, seed: int
+    ) -> None:
+        super().__init__(num_streams, chunk_size=chunk_size, memory=memory, labels=labels, seed=seed)
+        self._inputs = inputs
+        self._normalizers = [inputs.new_normalizer() for _ in range(num_streams)]
+
+    def batches(self, chunks: list[ReplayChunk], num_seen: int) -> Iterator[ReplayBatch]:
+        """The chunks as batches, when so many labels have been seen; the statistics move on with each."""
+        for stream, restarts, x, class_ids in chunks:
+            if restarts:
+                self._normalizers[stream] = self._inputs.new_normalizer()
+            features = self._inputs.transform_replayed(x, self._normalizers[stream])
+            yield ReplayBatch(stream, restarts, Batch(features, class_ids, np.full(len(class_ids), num_seen)))
+
+    def repeat(self, batch: Batch) -> Iterator[ReplayBatch]:
+        """The first chunk, which has just been scored, for every stream: there is no other past yet."""
+        for stream in range(len(self)):
+            yield ReplayBatch(stream, True, batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        normalizers = [None if n is None else n.state_dict() for n in self._normalizers]
+        return {**super().state_dict(), "normalizers": normalizers}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        for normalizer, saved in zip(self._normalizers, state["normalizers"], strict=True):
+            if normalizer is not None:
+                normalizer.load_state_dict(saved)

@@ -1,0 +1,108 @@
+"""The copy head: predicts the labels of those examples in the window that are most like this one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from prequential.models.heads.head import Head, HeadInput, mix_with_prior
+
+PRIOR_SHARE = 0.02  # how much of the prediction always comes from the prior
+EPSILON = 1e-2  # squared length below which a vector counts as having none: the first x of a stream is all 0
+SPEEDUP = 10.0  # the few scalars here move so much faster than other parameters: AdamW's steps are all of one size
+DEEP_WIDTH = 32  # of the keys made from what comes out of the blocks
+
+
+class CopyHead(Head):
+    """Attention from an example to the last C ones; what a label's examples get is its probability.
+
+    The scores are temperature × cosine − slope × age, both learned. There are no label embeddings to learn, so it works
+    from the second example on. A null key takes the weight of what does not look like anything; that and a fixed 2 %
+    go to the prior of the labels. Keys of past chunks are as the parameters of their time made them.
+
+    Parameters
+    ----------
+    width
+        Of the trunk.
+    num_classes
+        How many labels there can be.
+    deep
+        False: examples are compared by their embeddings, a linear map of x, which works at once. True: by a linear map
+        of what comes out of the blocks. That learns what to look at, and gives the blocks a useful gradient long before
+        the softmax head can, which has to learn what each label means.
+    """
+
+    def __init__(self, *, width: int, num_classes: int, deep: bool) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.key_width = min(width, DEEP_WIDTH) if deep else width
+        self.key_proj: nn.Linear | None = None
+        if deep:
+            with torch.random.fork_rng(devices=[]):  # with this head or without it, the rest starts the same
+                self.key_proj = nn.Linear(width, self.key_width, bias=False)
+                nn.init.normal_(self.key_proj.weight, std=width**-0.5)
+        self.log_temperature = nn.Parameter(torch.tensor(2.5 / SPEEDUP))
+        self.recency_slope = nn.Parameter(torch.tensor(8.0 / SPEEDUP))  # over the whole window
+        self.null_logit = nn.Parameter(torch.tensor(0.0))
+        self._cached: tuple[Tensor, Tensor, tuple[float, ...], _Scoring] | None = None
+
+    def forward(self, given: HeadInput) -> tuple[Tensor, Tensor | None]:
+        h = given.embedded if self.key_proj is None else self.key_proj(given.trunk)
+        if torch.is_autocast_enabled(h.device.type):
+            with torch.autocast(h.device.type, enabled=False):  # half precision would blur near neighbors
+                return self._copy(h, given)
+        return self._copy(h, given)
+
+    def _copy(self, h: Tensor, given: HeadInput) -> tuple[Tensor, Tensor]:
+        """What each label gets, (B, S, K), and the keys (B, S, W) of the new examples."""
+        assert given.past_keys is not None
+        h = h.to(given.key_position.dtype)
+        scoring = self._scoring(given)
+        key = h * torch.rsqrt(h.square().sum(-1, keepdim=True) + EPSILON)
+        keys = torch.cat([given.past_keys, key, key.new_zeros(len(key), 1, key.shape[2])], 1)  # (B, N+1, W)
+        scores = torch.baddbmm(scoring.bias, key * scoring.temperature, keys.transpose(1, 2))  # (B, S, N+1)
+        weight = torch.softmax(scores, -1)
+        if given.one_hot is not None:
+            return torch.bmm(weight, given.one_hot), key.detach()
+        labels = given.past_labels.transpose(1, 2)  # (B, 1, P)
+        out = weight.new_zeros(len(labels), 1, self.num_classes)
+        return out.scatter_add_(2, labels, weight[..., : labels.shape[2]]), key
+
+    def _scoring(self, given: HeadInput) -> _Scoring:
+        """How this pass is scored. Without a gradient, the last one is reused: it is most of the time of one example."""
+        if torch.is_grad_enabled() or given.key_position.device.type != "cpu":  # reading numbers would wait for a GPU
+            return self._new_scoring(given)
+        numbers = (self.log_temperature.item(), self.recency_slope.item(), self.null_logit.item())
+        cached = self._cached
+        if (
+            cached is None
+            or cached[0] is not given.attn_bias
+            or cached[1] is not given.key_position
+            or cached[2] != numbers
+        ):
+            cached = self._cached = (given.attn_bias, given.key_position, numbers, self._new_scoring(given))
+        return cached[3]
+
+    def _new_scoring(self, given: HeadInput) -> _Scoring:
+        # -age is the position of the key minus that of the query. The latter is the same in all of a row, so it is left
+        # out there and added at the null key, whose own position is 0.
+        slope = SPEEDUP * self.recency_slope
+        bias = given.attn_bias + given.key_position * slope
+        bias[..., -1] += given.query_position * slope + SPEEDUP * self.null_logit
+        return _Scoring(torch.exp(SPEEDUP * self.log_temperature), bias)
+
+    def log_probs(self, out: Tensor, class_log_prior: Tensor | None) -> Tensor:
+        return mix_with_prior((1 - PRIOR_SHARE) * out, class_log_prior)
+
+    def macs(self, examples: float) -> float:
+        in_proj = self.key_proj.weight.numel() if self.key_proj is not None else 0
+        return in_proj + (self.key_width + self.num_classes) * examples
+
+
+class _Scoring(NamedTuple):
+    """How likeness, age and the null key count."""
+
+    temperature: Tensor  # ()
+    bias: Tensor  # (1 or B, S, N+1) what the scores are apart from likeness
