@@ -77,9 +77,10 @@ def fuzz(target: str, seed: int, count: int, start: int = 0, *, say: bool = True
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
             command = [sys.executable, __file__, "--child", folder, "--only", target, "--seed", str(seed)]
             command += ["--start", str(done), "--count", str(start + count - done)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            words = Path(folder, "stderr")  # a file: a pipe that nobody reads fills up, and the process waits for ever
+            with words.open("wb") as stderr:
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
             assert process.stdout is not None
-            assert process.stderr is not None
             for line in process.stdout:
                 told = json.loads(line)
                 if "done" in told:
@@ -95,8 +96,8 @@ def fuzz(target: str, seed: int, count: int, start: int = 0, *, say: bool = True
                     failures.append(f"{target} {told['number']}: {told['what']}: {told['why']}")
                     if say:
                         print(f"- {failures[-1][:600]}", flush=True)
-            last_words = process.stderr.read().strip().splitlines()
             if process.wait() != 0:
+                last_words = words.read_text(errors="replace").strip().splitlines()
                 number = Path(folder, "number")
                 if not number.exists():
                     raise SystemExit(f"{target} cannot begin: {' | '.join(last_words[-3:])}")

@@ -98,7 +98,7 @@ def test_every_head_is_trained_on_its_own_loss_alone(model, monkeypatch):
     assert len(calls) == 3 * 4 * 3  # heads, chunks, streams
     for name, parameter in paper.model.named_parameters():
         torch.testing.assert_close(trained[name], parameter, atol=1e-6, rtol=1e-5)
-    assert trained["heads.copy.slope"] == make_first(model)["heads.copy.slope"]
+    assert trained["output_heads.copy.recency_slope"] == make_first(model)["output_heads.copy.recency_slope"]
 
 
 def make_first(model):
@@ -124,8 +124,8 @@ def test_the_weights_of_the_heads_are_part_of_what_is_saved(tmp_path):
     chunk = digits(tasks=1, task_length=90).read(0, 90)
     learner = make()
     learner.observe(chunk.x[:40], chunk.y[:40])  # in the middle of a chunk
-    state = learner.state_dict()["learner"]["trainer"]["mixer"]
-    assert not np.array_equal(state["border"]["weight"], state["live"]["weight"])
+    state = learner.state_dict()["learner"]["parts"]["ensemble"]["mixer"]
+    assert not np.array_equal(state["committed"]["log_weights"], state["current"]["log_weights"])
     learner.save(tmp_path / "saved")
     loaded = Learner.load(tmp_path / "saved")
     assert np.array_equal(loaded.predict_log_proba_many(chunk.x[40:45]), learner.predict_log_proba_many(chunk.x[40:45]))

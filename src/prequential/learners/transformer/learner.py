@@ -445,8 +445,13 @@ class Learner(ChunkedLearner):
             lost_positions = journal.compact(self.position)
             if lost_positions:
                 self._home.note(f"{ranges(lost_positions)} lost in {journal.directory}; those after moved up")
-        for start in range(self.position, len(journal), self.stride):
-            chunk = journal.read(start, start + self.stride)
+        boundary = len(journal) - len(journal) % self.stride
+        for start in range(self.position, boundary, self.stride):
+            chunk = journal.read(start, min(start + self.stride, boundary))
+            self.learn_many(chunk.x, chunk.y)
+        # one by one, as live examples mostly come: in one call, what is current would differ in its last bits
+        for start in range(self.position, len(journal)):
+            chunk = journal.read(start, start + 1)
             self.learn_many(chunk.x, chunk.y)
         self._memory.relearning = False
 
