@@ -204,7 +204,7 @@ class ACM(OnlineLearner):
     def _snapshot(self) -> dict[str, Any]:
         if self.index is None or self._graph["half"]:  # rounded vectors would not give the same graph again
             return self._state_dict()
-        normalizer = None if self.normaliser is None else self.normaliser.state_dict()
+        normalizer = None if self.normalizer is None else self.normalizer.state_dict()
         return {"items": len(self.index), "waiting": self.index.waiting, "loss": self.loss, "normalizer": normalizer}
 
     def _restore(self, snapshot: dict[str, Any]) -> None:
@@ -213,8 +213,8 @@ class ACM(OnlineLearner):
             return
         assert self.index is not None
         self.index.truncate(snapshot["items"], snapshot["waiting"])
-        if self.normaliser is not None:
-            self.normaliser.load_state_dict(snapshot["normalizer"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(snapshot["normalizer"])
         self._count, self.loss = snapshot["items"], snapshot["loss"]
 
     def _state_dict(self) -> dict[str, Any]:

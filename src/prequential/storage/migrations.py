@@ -58,9 +58,14 @@ def _renamed_config(kind: str, config: Content) -> Content:
     return current_names(config, SETTINGS if kind == "Learner" else OPTIONS, warn=False)
 
 
+def _renamed_state(kind: str, state: Content) -> Content:
+    """The state of a baseline; the parts of the transformer's are named anew by the learner that takes them."""
+    return {("normalizer" if name == "normaliser" else name): value for name, value in state.items()}
+
+
 STEPS: dict[int, Step] = {
     2: Step(),
-    3: Step(settings=_renamed_settings, config=_renamed_config),
+    3: Step(settings=_renamed_settings, config=_renamed_config, state=_renamed_state),
 }
 
 
