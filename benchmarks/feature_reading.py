@@ -20,7 +20,7 @@ import numpy as np
 
 from prequential.learners.transformer.learner import Learner
 from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
-from prequential.streams.stream import Watched
+from prequential.streams.stream import CausalView
 
 CHUNK, READERS, WIDTH = 256, 8, 2048
 
@@ -54,7 +54,7 @@ def read(stream: FeatureStream, turns: int) -> float:
 def train(stream: FeatureStream, turns: int) -> float:
     """Seconds for a turn of the base model, reading included, after a first one that builds it."""
     learner = Learner(713, width=1024, depth=4, window=512, chunk_size=CHUNK, num_streams=READERS, standardize=False)
-    watched = Watched(stream)
+    watched = CausalView(stream)
     learner.replay_from(watched)
     begun = 0.0
     for turn in range(turns + 1):

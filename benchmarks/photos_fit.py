@@ -159,7 +159,7 @@ def main() -> None:
     torch.set_num_threads(1)
     n = settings.examples
     stream = PhotoStream(40_000_000, seed=settings.seed)
-    behind = stream.behind(0, n)
+    behind = stream.latent(0, n)
     users = np.unique(behind.user, return_inverse=True)[1]
     made = dict(statistics(behind.place, users, np.arange(n) * SECONDS_PER_PHOTO))
     real: dict[str, float] = {}
@@ -182,7 +182,7 @@ def main() -> None:
     for window in (1, 2, 5, 10, 20, 50, 100, 200, 512, 2048):
         print(f"{f'oracle({window})':62}{'':10}{oracle(y, window):10.3f}")
     for start in (0, 1_000_000, 10_000_000, 30_000_000):
-        part = stream.behind(start, start + 100_000).place
+        part = stream.latent(start, start + 100_000).place
         told = f"places among 100,000 photos from {start:,}; P(y_t = y_t-1) {(part[1:] == part[:-1]).mean():.3f}"
         print(f"{told:72}{len(np.unique(part)):10}")
 

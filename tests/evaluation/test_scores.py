@@ -70,7 +70,7 @@ def test_calibration_is_binned_by_confidence():
         assert table["count"][b] == held.sum() > 0
         assert table["accuracy"][b] == pytest.approx(charges.correct[held].mean())
         assert table["confidence"][b] == pytest.approx(sure[held].mean())
-        assert table["centre"][b] == pytest.approx((b + 0.5) / 20)
+        assert table["center"][b] == pytest.approx((b + 0.5) / 20)
         error += held.mean() * abs(charges.correct[held].mean() - sure[held].mean())
     assert scores.calibration_error == pytest.approx(error)
 

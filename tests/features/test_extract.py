@@ -329,7 +329,7 @@ def test_resnet_gives_its_global_average(weights):
     rows = small(Images(4).x)
     assert rows.shape == (4, 10)
     assert not np.allclose(rows[0], rows[1])
-    assert (small(Images(4).x[..., 0])).shape == (4, 10)  # grey images
+    assert (small(Images(4).x[..., 0])).shape == (4, 10)  # gray images
 
 
 def test_networks_without_a_class_token(weights):

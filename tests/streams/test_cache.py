@@ -7,10 +7,10 @@ from prequential.streams import cache
 from prequential.streams.cache import (
     array_hash,
     cache_folder,
+    cached_array,
+    cached_file,
     file_hash,
     file_stamp,
-    kept_array,
-    kept_file,
     scratch_file,
 )
 
@@ -59,18 +59,18 @@ def test_an_array_is_made_once_and_mapped():
         return np.arange(12).reshape(3, 4)
 
     for _ in range(2):
-        np.testing.assert_array_equal(kept_array("numbers", make), np.arange(12).reshape(3, 4))
+        np.testing.assert_array_equal(cached_array("numbers", make), np.arange(12).reshape(3, 4))
     assert made == [1]
     (cache_folder() / "numbers.npy").write_bytes(b"damaged")
-    assert isinstance(kept_array("numbers", make), np.memmap)
+    assert isinstance(cached_array("numbers", make), np.memmap)
     assert made == [1, 1]
-    assert kept_array("none", lambda: np.empty(0)).shape == (0,)
+    assert cached_array("none", lambda: np.empty(0)).shape == (0,)
 
 
 def test_where_nothing_can_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PREQUENTIAL_CACHE", str(tmp_path / "file" / "below"))
-    assert kept_array("numbers", lambda: np.arange(3)).tolist() == [0, 1, 2]
+    assert cached_array("numbers", lambda: np.arange(3)).tolist() == [0, 1, 2]
     scratch = scratch_file()
     assert scratch.is_file()
     scratch.unlink()
@@ -101,8 +101,8 @@ def test_a_file_is_made_once_and_never_half(tmp_path):
             raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        kept_file("copy", write)
+        cached_file("copy", write)
     assert list(cache_folder().iterdir()) == []
     for _ in range(2):
-        assert kept_file("copy", write).read_text() == "whole"
+        assert cached_file("copy", write).read_text() == "whole"
     assert len(made) == 2

@@ -87,7 +87,7 @@ def test_any_labelled_set_can_be_split(files):
         image.new("L", (4, 4), 10 * (i % 5)).save(files / "shades" / f"{i % 5}" / f"{i}.png")
 
     def make(seed=0):
-        return open_stream(f"split:{files / 'shades'}", tasks=3, ways=4, task_length=40, grey=True, seed=seed)
+        return open_stream(f"split:{files / 'shades'}", tasks=3, ways=4, task_length=40, gray=True, seed=seed)
 
     check_stream(make, lambda: make(1))
     chunk = make().read(0, 40)
@@ -143,7 +143,17 @@ def test_fingerprints_are_the_same_in_another_process(files):
     assert fingerprints_elsewhere(*(f"open_stream({spec!r})" for spec in specs)) == here
 
 
-class TestBrackets:
+def test_an_option_by_its_old_name_warns(files):
+    image = pytest.importorskip("PIL.Image")
+    (files / "pictures" / "cat").mkdir(parents=True)
+    image.new("RGB", (5, 5)).save(files / "pictures" / "cat" / "a.png")
+    with pytest.warns(DeprecationWarning, match="grey is deprecated, use gray"):
+        stream = open_stream(f"{files / 'pictures'}(grey=true)")
+    assert stream.gray
+    assert stream.fingerprint() == open_stream(files / "pictures", gray=True).fingerprint()
+
+
+class TestOptions:
     def test_options_stand_behind_the_name_or_the_path(self, files):
         assert len(open_stream("digits(tasks=3, task_length=10)")) == 30
         assert len(open_stream("photos(length=2000000)")) == 2_000_000

@@ -31,7 +31,7 @@ def evaluate(
     metrics: Iterable[Any] = (),
     after: After | None = None,
 ) -> Scores:
-    """Runs a learner over a stream: each example is predicted, charged, and only then learnt.
+    """Runs a learner over a stream: each example is predicted, charged, and only then learned.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def evaluate(
         torch, or any iterable of (x, y). What cannot be read again is written to a temporary file as it comes, so that
         memory does not grow and learners can replay it.
     learner
-        What predicts and learns. It goes on from whatever it has learnt before.
+        What predicts and learns. It goes on from whatever it has learned before.
     label
         The column to predict, where the stream is a table; by default the one called label, y, target or class, else
         the last one.
@@ -77,7 +77,7 @@ def evaluate(
         scores = Scores(learner.labels.capacity, starts, metrics=metrics)
     elif metrics:
         raise BadSetting("metrics come with new scores; those to go on with have theirs already")
-    # what the learner has learnt so far is this stream's beginning, or something else
+    # what the learner has learned so far is this stream's beginning, or something else
     learner.replay_from(examples if learner.position == start else None)
     piece = learner.stride if learner.stride > 1 else PIECE
     position = start

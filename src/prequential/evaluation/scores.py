@@ -20,8 +20,8 @@ from prequential.evaluation.records import read_records, read_task_starts
 if TYPE_CHECKING:
     from prequential.learners.charges import Charges
 
-CURVE_ROWS = 2048  # points of the learning curve before neighbours are merged
-TASK_ROWS = 4096  # tasks told apart before neighbours are merged
+CURVE_ROWS = 2048  # points of the learning curve before neighbors are merged
+TASK_ROWS = 4096  # tasks told apart before neighbors are merged
 CONFIDENCE_BINS = 20
 FEW_TASKS = 10  # how many tasks the summary calls "first" and "last"
 SLACK = 1e-3  # by how much single-precision rounding may push a probability above one
@@ -41,7 +41,7 @@ class Folded:
     Parameters
     ----------
     rows
-        How many rows there are, an even number. An index past the last row makes neighbouring rows merge.
+        How many rows there are, an even number. An index past the last row makes neighboring rows merge.
     columns
         How many columns there are.
 
@@ -200,7 +200,7 @@ class Scores:
 
     @property
     def compression(self) -> float:
-        """The description length as a share of the uniform code; below 1 something was learnt."""
+        """The description length as a share of the uniform code; below 1 something was learned."""
         return self.bits / self.uniform_bits if self.uniform_bits else math.nan
 
     @property
@@ -246,14 +246,14 @@ class Scores:
     def calibration(self) -> dict[str, np.ndarray]:
         """Mean confidence and accuracy by confidence, in 20 bins; NaN where a bin is empty."""
         return {
-            "centre": (np.arange(CONFIDENCE_BINS) + 0.5) / CONFIDENCE_BINS,
+            "center": (np.arange(CONFIDENCE_BINS) + 0.5) / CONFIDENCE_BINS,
             "confidence": _ratio(self._sure[2], self._sure[0]),
             "accuracy": _ratio(self._sure[1], self._sure[0]),
             "count": self._sure[0].astype(np.int64),
         }
 
     def tasks(self) -> dict[str, np.ndarray]:
-        """Accuracy and loss of each task; of each group of neighbouring tasks where there are more than 4096."""
+        """Accuracy and loss of each task; of each group of neighboring tasks where there are more than 4096."""
         table = self._task_table()
         count = table.count.sum(1)
         first = np.arange(table.used) * table.group
@@ -292,7 +292,7 @@ class Scores:
     def heat_map(self, rows: int = TASK_ROWS) -> dict[str, np.ndarray]:
         """Accuracy and loss of each task (rows) by position in the task (columns); NaN where there is no example.
 
-        Neighbouring tasks are averaged where there would be more than this many rows.
+        Neighboring tasks are averaged where there would be more than this many rows.
         """
         table = self._task_table()
         join = max(1, -(-table.used // rows))

@@ -17,7 +17,7 @@ from prequential.storage.files import DirectoryLock, make_directory, refuse_link
 from prequential.storage.scratch import ScratchDirectory
 from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.log import Mark
-from prequential.streams.stream import Chunk, Stream, Watched
+from prequential.streams.stream import CausalView, Chunk, Stream
 
 
 class Before(NamedTuple):
@@ -26,7 +26,7 @@ class Before(NamedTuple):
     length: int
     journal: Journal | None
     mark: Mark | None
-    source: Watched | None
+    source: CausalView | None
     follows: bool
 
 
@@ -55,7 +55,7 @@ class Memory:
         self.length = 0  # examples learnt so far
         self.relearning = False  # whether what is learnt is in the journal already
         self._scratch: ScratchDirectory | None = None
-        self._source: Watched | None = None
+        self._source: CausalView | None = None
         self._follows = False  # whether what comes next is from the source
         self._journal = journal
 
@@ -70,7 +70,7 @@ class Memory:
         """
         self._follows = stream is not None and self._journal is None
         if self._follows and stream is not None:
-            self._source = Watched(stream)
+            self._source = CausalView(stream)
             self._source.present = self.length
 
     def write(self, x: np.ndarray, labels: Sequence[Hashable]) -> None:
@@ -168,7 +168,7 @@ class Memory:
         copied = Memory()
         copied.length = self.length
         if self._source is not None:
-            copied._source, copied._follows = Watched(self._source.stream), self._follows
+            copied._source, copied._follows = CausalView(self._source.stream), self._follows
             copied._source.present = self.length
         if self._journal is not None:
             copied._scratch = ScratchDirectory()

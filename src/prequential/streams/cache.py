@@ -88,7 +88,7 @@ def array_hash(*arrays: Any, rows: int = 1024) -> str:
     return digest.hexdigest()
 
 
-def kept_array(name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+def cached_array(name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
     """The array that `make` gives: made once, then memory-mapped from the cache.
 
     The name must say everything the array depends on. Where nothing can be written the array stays in memory.
@@ -104,21 +104,21 @@ def kept_array(name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
             np.save(file, array, allow_pickle=False)
 
     try:
-        write_whole(path, write)
+        write_and_rename(path, write)
     except OSError:
         return array
     return _mapped(path)
 
 
-def kept_file(name: str, write: Callable[[Path], None]) -> Path:
+def cached_file(name: str, write: Callable[[Path], None]) -> Path:
     """The file of the cache that `write` writes: made once. The name must say everything it depends on."""
     path = cache_folder() / name
     if not path.exists():
-        write_whole(path, write)
+        write_and_rename(path, write)
     return path
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_and_rename(path: Path, write: Callable[[Path], None]) -> None:
     """Writes a file beside and then moves it to its place, so that nobody ever meets half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")

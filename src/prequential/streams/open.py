@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
+from prequential.deprecation import warn_renamed
 from prequential.errors import BadInput, BadSetting
 from prequential.imports import import_object, is_object_name
 from prequential.specs import check_kinds, parse_options
@@ -15,8 +16,9 @@ from prequential.streams.limits import reading
 from prequential.streams.registry import STREAMS, possible_streams
 from prequential.streams.stream import Stream
 
-OF_A_RUN = "examples"  # may stand among the options of a stream in a run, whose setting it is
+OF_A_RUN = "examples"  # a setting of a run that may be written among the options of its stream
 OF_CSV = ("delimiter", "header", "quotes", "decimal_point", "encoding", "dates")
+RENAMED = {"grey": "gray"}
 PLACES = ("path", "directory", "metadata", "source")  # parameters that say where the data is, and are no options
 TEXT = {".csv", ".tsv", ".txt"}
 COLUMNAR = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
@@ -41,7 +43,7 @@ def open_stream(
     spec
         digits, emnist:PATH, cifar100:PATH, electricity:PATH, covertype:PATH, powersupply:PATH, images:PATH, or the
         path of a table, of arrays or of a folder of images. `emnist` and `cifar100` without a path take
-        download=True. split:PATH makes tasks out of any labelled arrays or images. my_package.module:MyStream is a
+        download=True. split:PATH makes tasks out of any labeled arrays or images. my_package.module:MyStream is a
         class or function of your own that makes a stream. Options can follow in parentheses:
         "prices.csv(delimiter=';')"; those given here win over them.
     label, features, time, group, classes, on_bad_row
@@ -50,7 +52,7 @@ def open_stream(
         For streams that are drawn at random; the others have no use for it.
     options
         The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes,
-        decimal_point, encoding, dates (CSV); split (Hugging Face data sets); size, order, seed, grey, workers (images); tasks, ways,
+        decimal_point, encoding, dates (CSV); split (Hugging Face data sets); size, order, seed, gray, workers (images); tasks, ways,
         task_length, seed, download (split streams); max_bytes (how much a file may unpack to), max_pixels (images). An
         option that is None counts as not given.
 
@@ -69,7 +71,7 @@ def open_stream(
     options |= {"label": label, "features": features, "time": time, "group": group, "classes": classes}
     if on_bad_row != "stop":  # what every stream does by itself
         options["on_bad_row"] = on_bad_row
-    given = {**written, **{name: value for name, value in options.items() if value is not None}}
+    given = _renamed({**written, **{name: value for name, value in options.items() if value is not None}})
     with reading(spec):
         loader, path = _find(spec)
     named = STREAMS.get(spec.partition(":")[0])
@@ -94,6 +96,7 @@ def check_spec(spec: str, *, whole: bool = False) -> None:
     `whole`: no other options come with it, so that it must say by itself where data is that can be downloaded.
     """
     name, options = stream_options(spec)
+    options = _renamed(options)
     _check(name, _find(name)[0], {option: value for option, value in options.items() if option != OF_A_RUN})
     known = name.removesuffix(":")
     if whole and known in STREAMS and STREAMS[known].path == "or download" and not options.get("download"):
@@ -114,6 +117,15 @@ def _find(spec: str) -> tuple[Callable[..., Stream], list[str]]:
     return STREAMS[name].loader(), [place] if place else []
 
 
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """Options by the names that they have today."""
+    for old, new in RENAMED.items():
+        if old in options:
+            warn_renamed(old, new, stacklevel=4)
+            options = {new if name == old else name: value for name, value in options.items()}
+    return options
+
+
 def _is_own(spec: str) -> bool:
     """Whether a text names a class or function of the user's own: my_package.module:MyStream."""
     return is_object_name(spec) and spec.partition(":")[0] not in STREAMS and not _exists(spec)
@@ -130,7 +142,7 @@ def _own_loader(spec: str) -> Callable[..., Stream]:
 
 
 def stream_options(spec: str | Path) -> tuple[str, dict[str, Any]]:
-    """A name or a path, and the options written behind it in brackets.
+    """A name or a path, and the options that follow it in parentheses.
 
     >>> stream_options("photos(length=2000000)")
     ('photos', {'length': 2000000})
@@ -143,10 +155,10 @@ def stream_options(spec: str | Path) -> tuple[str, dict[str, Any]]:
         )
     if not spec.endswith(")") or "(" not in spec or _exists(spec.partition(":")[2] or spec):
         return spec, {}
-    brackets = [i for i, character in enumerate(spec) if character == "("]
-    # a folder may have brackets in its name too: the options begin behind something that is there
-    there = [i for i in brackets if _exists(spec[:i]) or _exists(spec[:i].partition(":")[2])]
-    at = (there or brackets)[0]
+    opening = [i for i, character in enumerate(spec) if character == "("]
+    # a folder may have parentheses in its name too: the options begin after something that exists
+    there = [i for i in opening if _exists(spec[:i]) or _exists(spec[:i].partition(":")[2])]
+    at = (there or opening)[0]
     return spec[:at].strip(), parse_options(spec[at + 1 :], spec)
 
 
@@ -224,7 +236,7 @@ def table_stream(
 def split_stream(
     path: str | Path, *, tasks: int = 100, ways: int = 10, task_length: int = 1000, seed: int = 0, **options: Any
 ) -> Stream:
-    """Tasks with random classes and label maps, out of any labelled arrays or images; options are those of the path."""
+    """Tasks with random classes and label maps, out of any labeled arrays or images; options are those of the path."""
     from prequential.streams.tasks import SplitStream
 
     whole = open_stream(str(path), **options)

@@ -1,4 +1,4 @@
-"""What a stream is: a re-readable, chronological sequence of labelled examples, read by position."""
+"""What a stream is: a re-readable, chronological sequence of labeled examples, read by position."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def in_reading_order(paths: Iterable[Path]) -> list[Path]:
     return sorted(paths, key=key)
 
 
-class Watched(Stream):
+class CausalView(Stream):
     """A view of a stream that ends at a moving present: reading past it is an error.
 
     Learners replay from such a view, so a replayed example can never lie in the future.

@@ -1,4 +1,4 @@
-"""The paper's piecewise-stationary streams: tasks with random classes and a random label map, from any labelled set."""
+"""The paper's piecewise-stationary streams: tasks with random classes and a random label map, from any labeled set."""
 
 from __future__ import annotations
 

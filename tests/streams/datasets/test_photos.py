@@ -61,7 +61,7 @@ def test_the_width_changes_the_features_alone():
 def test_statistics_of_cloc():
     """Wide margins around what benchmarks/photos_fit.py prints."""
     stream = PhotoStream(2_000_000)
-    behind = stream.behind(1_000_000, 1_120_000)
+    behind = stream.latent(1_000_000, 1_120_000)
     y = behind.place
     assert 0.105 < (y[1:] == y[:-1]).mean() < 0.14
     oracle = [_oracle(y, window) for window in (1, 10, 100, 512)]
@@ -81,15 +81,15 @@ def test_statistics_of_cloc():
 
 def test_places_appear_over_the_years():
     stream = PhotoStream(40_000_000)
-    seen = [set(stream.behind(start, start + 40 * BLOCK).place.tolist()) for start in (0, 1_000_000, 30_000_000)]
+    seen = [set(stream.latent(start, start + 40 * BLOCK).place.tolist()) for start in (0, 1_000_000, 30_000_000)]
     assert 300 < len(seen[0]) < len(seen[1]) < len(seen[2]) <= 713
-    before, after = (np.bincount(stream.behind(a, a + 20 * BLOCK).place, minlength=713) for a in (0, 5_000_000))
+    before, after = (np.bincount(stream.latent(a, a + 20 * BLOCK).place, minlength=713) for a in (0, 5_000_000))
     assert np.corrcoef(before, after)[0, 1] < 0.95  # popularity changes
 
 
 def test_photos_of_an_album_resemble_each_other():
     stream = PhotoStream(100_000)
-    behind, x = stream.behind(0, 4096), stream.read(0, 4096).x
+    behind, x = stream.latent(0, 4096), stream.read(0, 4096).x
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     hits = chances = place = 0
     for t in range(512, 4096, 5):

@@ -67,7 +67,7 @@ def test_bad_images(tmp_path):
         stream.read(0, 10)
     assert len(stream.read(4, 20)) == 16
     make = lambda **options: ImageTableStream(tmp_path / "a.parquet", on_bad_row="skip", **options)  # noqa: E731
-    check_stream(make, lambda: make(grey=True))
+    check_stream(make, lambda: make(gray=True))
     skipping = ImageTableStream(tmp_path / "a.parquet", on_bad_row="skip")
     assert skipping.skipped == 2
     np.testing.assert_array_equal(skipping.read(2, 4).x[:, 0, 0, 0], [2, 4])

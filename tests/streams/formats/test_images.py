@@ -41,7 +41,7 @@ def test_battery_of_a_folder(tmp_path):
         match=r"^example 8: .*008\.png cannot be decoded \(cannot identify image file\), expected an image$",
     )
     check_stream(
-        lambda: ImageStream(a, order="shuffled", grey=True, size=7), lambda: ImageStream(a, order="shuffled", seed=1)
+        lambda: ImageStream(a, order="shuffled", gray=True, size=7), lambda: ImageStream(a, order="shuffled", seed=1)
     )
 
 
@@ -69,7 +69,7 @@ def test_every_picture_becomes_the_same_shape(tmp_path, mode, suffix):
         pytest.skip("this format has no such mode")
     picture(tmp_path / f"a.{suffix}", 80, (31, 17), mode)
     assert decode(tmp_path / f"a.{suffix}", (8, 9)).shape == (8, 9, 3)
-    assert decode(tmp_path / f"a.{suffix}", (8, 9), grey=True).shape == (8, 9)
+    assert decode(tmp_path / f"a.{suffix}", (8, 9), gray=True).shape == (8, 9)
     assert decode(tmp_path / f"a.{suffix}", None).shape == (17, 31, 3)
     assert decode((tmp_path / f"a.{suffix}").read_bytes(), (8, 9)).dtype == np.uint8
 
@@ -100,7 +100,7 @@ def test_pictures_that_cannot_be_decoded(tmp_path):
     skipping = ImageStream(root, on_bad_row="skip")
     assert (len(skipping), skipping.skipped) == (10, 2)
     assert skipping.read(3, 5).x[:, 0, 0, 0].tolist() == [30, 60]
-    check_stream(lambda: ImageStream(root, on_bad_row="skip"), lambda: ImageStream(root, on_bad_row="skip", grey=True))
+    check_stream(lambda: ImageStream(root, on_bad_row="skip"), lambda: ImageStream(root, on_bad_row="skip", gray=True))
 
 
 def test_the_first_picture_is_bad(tmp_path):
@@ -221,7 +221,7 @@ def test_a_folder_has_no_columns(tmp_path):
     root = folder(tmp_path / "a")
     for name in ("image", "label", "time", "group", "kinds"):
         with pytest.raises(
-            BadSetting, match=rf"labelled by the names of its folders, so {name} \('x'\) cannot be chosen"
+            BadSetting, match=rf"labeled by the names of its folders, so {name} \('x'\) cannot be chosen"
         ):
             ImageStream(root, **{name: "x"})
 
@@ -286,7 +286,7 @@ def test_16_bits_become_8(tmp_path):
     assert Image.open(tmp_path / "deep.png").mode == "I;16"
     assert Image.open(tmp_path / "deep.pgm").mode == "I"
     for name in ("deep.png", "deep.tif", "deep.pgm"):
-        np.testing.assert_array_equal(decode(tmp_path / name, None, grey=True), expected)
+        np.testing.assert_array_equal(decode(tmp_path / name, None, gray=True), expected)
         np.testing.assert_array_equal(decode(tmp_path / name, None), np.repeat(expected[..., None], 3, 2))
         assert decode(tmp_path / name, (8, 8)).shape == (8, 8, 3)
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from prequential.errors import BadInput, MissingExtra
-from prequential.streams.cache import cache_folder, file_hash, kept_array
+from prequential.streams.cache import cache_folder, cached_array, file_hash
 from prequential.streams.datasets.download import download as fetch
 from prequential.streams.formats.arrays import load_npz
 from prequential.streams.formats.pickles import read_plain_pickle
@@ -73,7 +73,7 @@ def load_cifar(path: Path, max_bytes: int | None = None) -> tuple[np.ndarray, np
                 made.append(checked_images(path, *_unpack(files, max_bytes), shape=(32, 32, 3), classes=100))
         return made[0]
 
-    return kept_array(f"cifar-x-{name}", lambda: unpack()[0]), kept_array(f"cifar-y-{name}", lambda: unpack()[1])
+    return cached_array(f"cifar-x-{name}", lambda: unpack()[0]), cached_array(f"cifar-y-{name}", lambda: unpack()[1])
 
 
 def _files(path: Path) -> list[Path]:

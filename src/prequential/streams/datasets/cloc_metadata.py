@@ -96,7 +96,7 @@ def converted_metadata(metadata: Path, converted: str | Path | None) -> Path:
     source = whole_hash(*files)
     folder = Path(converted) if converted else cache_folder() / f"cloc-{source[:16]}"
     if not (folder / "index.json").exists():
-        with _telling(f"turning {metadata} into arrays in {folder}, once"):
+        with _status(f"turning {metadata} into arrays in {folder}, once"):
             if converted:
                 convert_metadata(metadata, folder)
             else:
@@ -144,7 +144,7 @@ def _convert_into_cache(metadata: Path, folder: Path) -> None:
         shutil.rmtree(own, ignore_errors=True)
 
 
-def _telling(what: str) -> Any:
+def _status(what: str) -> Any:
     """Says on a terminal what takes long."""
     if not sys.stderr.isatty():
         return nullcontext()

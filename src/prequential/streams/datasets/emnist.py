@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from prequential.errors import BadInput
-from prequential.streams.cache import cache_folder, file_hash, kept_array
+from prequential.streams.cache import cache_folder, cached_array, file_hash
 from prequential.streams.datasets.download import download as fetch
 from prequential.streams.formats.arrays import load_npz
 from prequential.streams.limits import Limit, reading, reason
@@ -81,7 +81,7 @@ def load_emnist(path: Path, max_bytes: int | None = None) -> tuple[np.ndarray, n
     def classes() -> np.ndarray:
         return np.concatenate([read(f"{part}-labels-idx1", 1) for part in PARTS])
 
-    x, y = kept_array(f"emnist-x-{name}", images), kept_array(f"emnist-y-{name}", classes)
+    x, y = cached_array(f"emnist-x-{name}", images), cached_array(f"emnist-y-{name}", classes)
     return checked_images(path, x, y, shape=(28, 28), classes=47)
 
 
@@ -151,5 +151,5 @@ def _from_npz(path: Path, max_bytes: int | None) -> tuple[np.ndarray, np.ndarray
         raise BadInput(f"{path} holds {', '.join(arrays)}, expected x and y47")
     x = arrays["x"]
     if not isinstance(x, np.memmap):  # compressed: one unpacked copy serves all processes
-        x = kept_array(f"emnist-x-{file_hash(path)[:32]}", lambda: arrays["x"])
+        x = cached_array(f"emnist-x-{file_hash(path)[:32]}", lambda: arrays["x"])
     return checked_images(path, x, y, shape=(28, 28), classes=47)

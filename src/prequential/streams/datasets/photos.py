@@ -6,7 +6,7 @@ It stands in for CLOC where CLOC cannot be had. How it is made, and what each nu
   how often a gap ends in another place follow 169,796 real photo records (YFCC100M, nine cities, 2000 to 2017), and so
   do the number of outings and places per photographer and how often two strangers are at one place at the same time.
 * A *place* is what is to be predicted. Places belong to regions, are Zipf-distributed, wax and wane, and half of them
-  appear only as the years go by. A photographer has a home region and favourite places; events draw crowds.
+  appear only as the years go by. A photographer has a home region and favorite places; events draw crowds.
 * An *album* is what an outing takes at one place before it leaves. Photos of one album resemble each other well,
   photos of one outing a little, photos of one place faintly.
 * The stream is all outings of the world merged by time. How many run at once follows from one number, the seconds
@@ -47,7 +47,7 @@ GAP_MOST = 28800.0  # eight hours: a longer gap would end the outing
 CHANGE = (0.015, 0.95, 1400.0)  # a gap of g seconds ends the stay at a place with probability 0.015 + 0.95 g/(g + 1400)
 BACK = 0.25  # the next stay is where the first one was
 EVENTS = ((0.45, 256), (0.42, 4096))  # a stay is where the region's event is: probability, photos it lasts
-FAVOURITE = 0.08  # a stay is at one of the photographer's four favourite places
+FAVORITE = 0.08  # a stay is at one of the photographer's four favorite places
 HOME = 0.85  # an outing is in the photographer's home region
 # photographers: share of the outings, outings each of them goes on, blocks they are active for
 TIERS = ((0.20, 1, 256), (0.30, 4, 512), (0.27, 20, 1024), (0.23, 120, 4096))
@@ -127,10 +127,10 @@ class PhotoStream(Stream):
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _read(self, start: int, stop: int) -> Chunk:
-        photos = self.behind(start, stop)
+        photos = self.latent(start, stop)
         return Chunk(self._features(photos, np.arange(start, stop)), photos.place.tolist())
 
-    def behind(self, start: int, stop: int) -> Photos:
+    def latent(self, start: int, stop: int) -> Photos:
         """The places, photographers, outings and albums of the photos start..stop-1, for measuring only."""
         parts = [
             self._block(m).take(slice(max(start - m * BLOCK, 0), min(stop - m * BLOCK, BLOCK)))
@@ -215,7 +215,7 @@ class PhotoStream(Stream):
             draw = np.where((why >= 0) & (why < chance), event, draw)
             why = why - chance
         slot = np.minimum(self._hash("which", outing, seat) % 4, self._hash("or", outing, seat) % 4)
-        draw = np.where((why >= 0) & (why < FAVOURITE), self._uniform("favourite", user, slot), draw)
+        draw = np.where((why >= 0) & (why < FAVORITE), self._uniform("favourite", user, slot), draw)
         end = self._region_end[region]
         begin = np.where(region > 0, self._region_end[region - 1], 0)
         low = np.where(begin > 0, weights[begin - 1], 0)

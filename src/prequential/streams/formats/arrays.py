@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.cache import array_hash, file_hash, kept_file
+from prequential.streams.cache import array_hash, cached_file, file_hash
 from prequential.streams.formats.encoding import GROUP_SIGNS, Column, fill, shown
 from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.stream import Chunk, Stream
@@ -402,7 +402,7 @@ def _unpacked(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, in_me
         with archive.open(info) as member, to.open("wb") as file:
             shutil.copyfileobj(member, file, 2**20)
 
-    return load_npy(kept_file(f"unpacked-{file_hash(path)}-{info.CRC:08x}.npy", unpack))
+    return load_npy(cached_file(f"unpacked-{file_hash(path)}-{info.CRC:08x}.npy", unpack))
 
 
 def _map(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...], fortran: bool) -> np.ndarray:

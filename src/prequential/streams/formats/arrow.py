@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prequential.errors import BadInput
-from prequential.streams.cache import file_hash, file_stamp, kept_file
+from prequential.streams.cache import cached_file, file_hash, file_stamp
 from prequential.streams.formats.arrow_metadata import (
     BATCH,
     DICTIONARY,
@@ -124,17 +124,17 @@ class SortedCopy(Table):
         self.starts = np.cumsum([0, *self._batches.rows])
 
     def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
-        return self.original.from_kept(self._kept(i), columns)
+        return self.original.from_stored(self._kept(i), columns)
 
-    def each_kept(
+    def blocks_to_store(
         self, columns: Sequence[Column], read: Sequence[Column]
     ) -> Iterator[tuple[pa.Table, pa.Table, dict[int, str]]]:
         for i in range(len(self._batches.rows)):
             kept = self._kept(i)
-            yield kept, *self.original.from_kept(kept, read)
+            yield kept, *self.original.from_stored(kept, read)
 
-    def from_kept(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
-        return self.original.from_kept(kept, columns)
+    def from_stored(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+        return self.original.from_stored(kept, columns)
 
     def types(self, kept: pa.Table, label: str | None) -> pa.Schema:
         return self.original.types(kept, label)
@@ -302,7 +302,7 @@ def _unpacked(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema, 
                 writer.write_table(pa.Table.from_batches([batch]).cast(plain), max_chunksize=BLOCK_ROWS)
                 limit.check(path, file.tell(), at_least=True)
 
-    return kept_file(f"unpacked-{file_hash(path)}-{file_stamp(path)}.arrow", write)
+    return cached_file(f"unpacked-{file_hash(path)}-{file_stamp(path)}.arrow", write)
 
 
 def _json(path: Path) -> dict[str, Any]:

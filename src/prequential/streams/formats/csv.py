@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.cache import file_hash, file_stamp, kept_file
+from prequential.streams.cache import cached_file, file_hash, file_stamp
 from prequential.streams.formats.csv_rows import CsvRows
 from prequential.streams.formats.encoding import NUMBER, Column, shown
 from prequential.streams.formats.tables import BLOCK_BYTES, BLOCK_ROWS, COMPRESSED, SAMPLE, Table, suffix_of
@@ -140,14 +140,14 @@ class CsvTable(Table):
         with reading(self.path):
             return self._csv.read(self._text(i), columns, stop - first, f"{self.where(first)} to {stop}")
 
-    def each_kept(
+    def blocks_to_store(
         self, columns: Sequence[Column], read: Sequence[Column]
     ) -> Iterator[tuple[pa.Table, pa.Table, dict[int, str]]]:
         """A copy keeps the lines as they are, so that what they hold can be decided in the order of the copy."""
         for i in range(len(self.starts) - 1):
             yield self._csv.lines(self._text(i)), *self.block(i, read)
 
-    def from_kept(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+    def from_stored(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
         with reading(self.path):
             return self._csv.read(self._csv.text(kept), columns, len(kept), self.name)
 
@@ -298,7 +298,7 @@ def _plain(path: Path, encoding: str | None, max_bytes: int | None) -> Part:
         name = f"plain-{file_hash(path)[:32]}-{file_stamp(path)}-{'' if direct else codecs.lookup(found).name}.csv"
         return Part(
             path,
-            kept_file(name, lambda copy: _copy(path, codec, None if direct else found, copy, limit)),
+            cached_file(name, lambda copy: _copy(path, codec, None if direct else found, copy, limit)),
             found if direct else "utf-8",
         )
     except LookupError:

@@ -76,7 +76,7 @@ class Column:
         if self.kind != "label":
             return EXPECTED[self.kind]
         one = {"whole numbers": "a whole number", "true/false": "true or false", "numbers": "a number"}
-        said = one.get(said_type(self.type))
+        said = one.get(type_name(self.type))
         return f"a label, here {said}" if said else "a label"
 
     def __str__(self) -> str:
@@ -437,7 +437,7 @@ def is_number(found: pa.DataType) -> bool:
     return bool(pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found))
 
 
-def said_type(found: pa.DataType) -> str:
+def type_name(found: pa.DataType) -> str:
     """What labels of a type are called."""
     if pa.types.is_integer(found) or pa.types.is_floating(found):
         return "whole numbers" if pa.types.is_integer(found) else "numbers"

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.cache import file_stamp, kept_array
+from prequential.streams.cache import cached_array, file_stamp
 from prequential.streams.formats.encoding import Column, is_number, label_column, reading_type, whole
 from prequential.streams.formats.encoding import labels as labels_of
 from prequential.streams.formats.images import (
@@ -53,7 +53,7 @@ class ImageTableStream(DecodedStream):
         Not possible: an image has no features beside it that could say whose it is.
     order
         As "listed" (or in the order of time), or "shuffled" by `seed`.
-    size, seed, grey, on_bad_row, workers, max_pixels
+    size, seed, gray, on_bad_row, workers, max_pixels
         As in `ImageStream`.
     classes
         How many labels there can be, or which; the file may declare it.
@@ -73,7 +73,7 @@ class ImageTableStream(DecodedStream):
         size: int | tuple[int, int] | None = None,
         order: str | None = None,
         seed: int = 0,
-        grey: bool = False,
+        gray: bool = False,
         classes: int | Sequence[Hashable] | None = None,
         kinds: Mapping[str, str] | None = None,
         on_bad_row: str = "stop",
@@ -86,7 +86,7 @@ class ImageTableStream(DecodedStream):
             size=size,
             order=order,
             seed=seed,
-            grey=grey,
+            gray=gray,
             classes=classes,
             on_bad_row=on_bad_row,
             workers=workers,
@@ -177,7 +177,7 @@ class TableRows(ImageRows):
         if self._time is not None:
             text = f"{table.fingerprint()} {self._time} {on_bad_row}"
             name = f"image-order-{hashlib.sha256(text.encode()).hexdigest()[:32]}-{self.stamp()}"
-            order = kept_array(name, self._in_time)
+            order = cached_array(name, self._in_time)
             self.order = None if len(order) == 1 and order[0] < 0 else order
             first = None if self.order is None else np.asarray(self.order[:SAMPLE])
         found = _label_type(table, label, first)  # now that it is known which rows come first
@@ -236,7 +236,7 @@ class TableRows(ImageRows):
         return file_stamp(*self.table.paths)
 
     def _files(self) -> Iterator[Path]:
-        for rows, _ in self.table.each([self._image]):
+        for rows, _ in self.table.blocks([self._image]):
             for value in rows.column(self._image.name).to_pylist():
                 source = self._source(value)
                 if isinstance(source, Path):
@@ -276,7 +276,7 @@ class TableRows(ImageRows):
         """The rows that have a time, in its order; a single -1 where that is the order they are in."""
         assert self._time is not None
         keys, lacking, first = [], [], 0
-        for rows, unread in self.table.each([self._time]):
+        for rows, unread in self.table.blocks([self._time]):
             found, empty = time_keys(self._time, whole(rows.column(self._time.name)))
             for i in sorted(empty | unread):
                 if self.on_bad_row == "stop":
@@ -303,7 +303,7 @@ def image_column(table: Table) -> str | None:
         for field in table.schema
         if _is_text(field.type) or _is_bytes(field.type)
     ]
-    rows, _ = next(table.each(columns), (None, None)) if columns else (None, None)
+    rows, _ = next(table.blocks(columns), (None, None)) if columns else (None, None)
     if rows is None:
         return None
     base = _folder_of(table)
@@ -334,7 +334,7 @@ def _label_type(table: Table, label: str, first: np.ndarray | None) -> pa.DataTy
         return table.schema.field(label).type
     wanted = np.sort(np.arange(min(SAMPLE, len(table))) if first is None else first)
     kept, row = [], 0
-    for piece, _, bad in table.each_kept([Column(label, "", None, 0)], []):
+    for piece, _, bad in table.blocks_to_store([Column(label, "", None, 0)], []):
         inside = wanted[np.searchsorted(wanted, row) : np.searchsorted(wanted, row + len(piece))] - row
         kept.append(piece.take(pa.array(np.setdiff1d(inside, list(bad)), pa.int64())))
         row += len(piece)

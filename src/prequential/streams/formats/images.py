@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
-from prequential.streams.cache import WHOLE, file_hash, kept_array
+from prequential.streams.cache import WHOLE, cached_array, file_hash
 from prequential.streams.limits import MAX_PIXELS, reading, reason
 from prequential.streams.stream import Chunk, Stream, in_reading_order
 from prequential.streams.tasks import Pool
@@ -80,7 +80,7 @@ class DecodedStream(Stream):
         size: int | tuple[int, int] | None,
         order: str,
         seed: int,
-        grey: bool,
+        gray: bool,
         classes: int | Sequence[Hashable] | None,
         on_bad_row: str,
         workers: int | None,
@@ -90,7 +90,7 @@ class DecodedStream(Stream):
             raise BadInput(f"{rows.name} holds no images; expected files that end in {', '.join(sorted(SUFFIXES))}")
         self.rows, self.images = rows, rows.folder
         self.classes = classes if classes is not None else rows.classes
-        self.on_bad_row, self.grey = on_bad_row, grey
+        self.on_bad_row, self.gray = on_bad_row, gray
         self.decoder = Decoder(workers, max_pixels)
         self._index = rows.order  # which row each example is; None: the same
         self._order = order
@@ -99,7 +99,7 @@ class DecodedStream(Stream):
             self._order = f"shuffled {seed}"
         self.size = known_size(size) or self._first_size()
         if on_bad_row == "skip":
-            bad = kept_array(f"bad-images-{self.fingerprint()}-{rows.stamp()}", self._find_bad)
+            bad = cached_array(f"bad-images-{self.fingerprint()}-{rows.stamp()}", self._find_bad)
             if len(bad):
                 index = np.arange(len(rows)) if self._index is None else self._index
                 self._index = index[~np.isin(index, bad)]
@@ -112,7 +112,7 @@ class DecodedStream(Stream):
 
     @cached_property
     def _hash(self) -> str:
-        text = f"images {self.rows.fingerprint()} {self.size} {self.grey} {self.on_bad_row} {self._order}"
+        text = f"images {self.rows.fingerprint()} {self.size} {self.gray} {self.on_bad_row} {self._order}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def fingerprint(self) -> str:
@@ -145,7 +145,7 @@ class DecodedStream(Stream):
         images: list[np.ndarray] = []
         good: list[Hashable] = []
         bad: dict[int, str] = {}
-        for i, image in enumerate(self.decoder(sources, self.size, self.grey)):
+        for i, image in enumerate(self.decoder(sources, self.size, self.gray)):
             position = int(positions[i])
             if i in wrong:
                 bad[position] = wrong[i]
@@ -162,7 +162,7 @@ class DecodedStream(Stream):
         for i in range(total):
             row = np.array([i if self._index is None else self._index[i]])
             sources, _, bad = self.rows.take(row)
-            image = next(iter(self.decoder(sources, None, self.grey)))
+            image = next(iter(self.decoder(sources, None, self.gray)))
             if not isinstance(image, str):
                 height, width = (int(length) for length in image.shape[:2])
                 if height * width > MAX_SIZE:
@@ -179,7 +179,7 @@ class DecodedStream(Stream):
         found = []
         for start in range(0, len(self.rows), LOOK):
             sources, _, bad = self.rows.take(np.arange(start, min(start + LOOK, len(self.rows))))
-            images = self.decoder(sources, self.size, self.grey)
+            images = self.decoder(sources, self.size, self.gray)
             found += [start + i for i, image in enumerate(images) if i in bad or isinstance(image, str)]
         return np.array(found, np.int64)
 
@@ -209,7 +209,7 @@ class ImageStream(DecodedStream):
         "listed" (or in the order of time), or "shuffled".
     seed
         Another seed gives another shuffled order.
-    grey
+    gray
         False gives (height, width, 3), True (height, width), both uint8.
     classes
         How many labels there can be, or which; a folder knows.
@@ -237,7 +237,7 @@ class ImageStream(DecodedStream):
         size: int | tuple[int, int] | None = None,
         order: str | None = None,
         seed: int = 0,
-        grey: bool = False,
+        gray: bool = False,
         classes: int | Sequence[Hashable] | None = None,
         kinds: Mapping[str, str] | None = None,
         on_bad_row: str = "stop",
@@ -255,7 +255,7 @@ class ImageStream(DecodedStream):
             for name, value in chosen.items():
                 if value is not None:
                     raise BadSetting(
-                        f"{self.path} is a folder of images, labelled by the names of its folders, so {name} ({value!r}) "
+                        f"{self.path} is a folder of images, labeled by the names of its folders, so {name} ({value!r}) "
                         "cannot be chosen; give a manifest"
                     )
             rows = _Folder(self.path, order)
@@ -266,7 +266,7 @@ class ImageStream(DecodedStream):
             size=size,
             order=order,
             seed=seed,
-            grey=grey,
+            gray=gray,
             classes=classes,
             on_bad_row=on_bad_row,
             workers=workers,
@@ -371,13 +371,13 @@ class Decoder:
         allow_pixels(self.max_pixels)
         self._pool: ThreadPoolExecutor | None = None
 
-    def __call__(self, sources: Any, size: tuple[int, int] | None, grey: bool) -> Iterator[np.ndarray | str]:
+    def __call__(self, sources: Any, size: tuple[int, int] | None, gray: bool) -> Iterator[np.ndarray | str]:
         """The images, or in the place of one that cannot be decoded what is wrong with it."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.workers, "decode")
         waiting = []
         for source in sources:
-            waiting.append(self._pool.submit(decode, source, size, grey, self.max_pixels))
+            waiting.append(self._pool.submit(decode, source, size, gray, self.max_pixels))
             if len(waiting) >= 4 * self.workers:
                 yield waiting.pop(0).result()
         for image in waiting:
@@ -396,7 +396,7 @@ def allow_pixels(max_pixels: int) -> None:
 
 
 def decode(
-    source: Path | bytes, size: tuple[int, int] | None, grey: bool = False, max_pixels: int = MAX_PIXELS
+    source: Path | bytes, size: tuple[int, int] | None, gray: bool = False, max_pixels: int = MAX_PIXELS
 ) -> np.ndarray | str:
     """An image as (height, width, 3) or (height, width) bytes, or the reason why it cannot be decoded."""
     from PIL import Image, UnidentifiedImageError
@@ -404,13 +404,13 @@ def decode(
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_formats()) as image:
             if size is not None:
-                image.draft("L" if grey else "RGB", size[::-1])  # JPEG can be decoded at half, a quarter or an eighth
+                image.draft("L" if gray else "RGB", size[::-1])  # JPEG can be decoded at half, a quarter or an eighth
             pixels = image.width * image.height
             if pixels > max_pixels:
                 return f"it has {image.width}×{image.height} pixels, more than max_pixels ({max_pixels})"
             # one large image at a time: as many as there are threads would not fit in memory
             with _large if pixels > LARGE else nullcontext():
-                return _scaled(image, size, grey)
+                return _scaled(image, size, gray)
     except UnidentifiedImageError:  # its text names the file again, or where the bytes are in memory
         return "cannot identify image file"
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -434,10 +434,10 @@ def decode(
         return reason(error)
 
 
-def _scaled(image: Any, size: tuple[int, int] | None, grey: bool) -> np.ndarray:
+def _scaled(image: Any, size: tuple[int, int] | None, gray: bool) -> np.ndarray:
     from PIL import Image, ImageOps
 
-    plain = _eight_bits(image).convert("L" if grey else "RGB")
+    plain = _eight_bits(image).convert("L" if gray else "RGB")
     if plain is not image:
         image.close()  # and frees its pixels
     if size is not None and plain.size != size[::-1]:
@@ -455,7 +455,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def _eight_bits(image: Any) -> Any:
-    """A grey image of 16 bits as one of 8, which Pillow would cut off at 255; colours of 16 bits it scales itself."""
+    """A gray image of 16 bits as one of 8, which Pillow would cut off at 255; colors of 16 bits it scales itself."""
     from PIL import Image
 
     if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):

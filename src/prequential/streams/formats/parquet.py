@@ -91,7 +91,7 @@ class ParquetTable(Table):
         with reading(self.paths[part]):
             return pa.Table.from_batches([self._group(part, group, names).batch(start // self._rows_a_block)]), {}
 
-    def each(self, columns: Sequence[Column]) -> Iterator[tuple[pa.Table, dict[int, str]]]:
+    def blocks(self, columns: Sequence[Column]) -> Iterator[tuple[pa.Table, dict[int, str]]]:
         names = tuple(column.name for column in columns)
         for part, path in enumerate(self.paths):
             for group in range(self._open(path)[0].metadata.num_row_groups):

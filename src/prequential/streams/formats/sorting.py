@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prequential.errors import BadInput
-from prequential.streams.cache import file_stamp, kept_file
+from prequential.streams.cache import cached_file, file_stamp
 from prequential.streams.formats.csv_rows import DATE
 from prequential.streams.formats.encoding import NUMBER, Column, is_number, reading_type, shown, whole
 
@@ -44,7 +44,7 @@ def time_column(table: Table, name: str) -> Column:
     column = Column(name, "category", pa.string(), 1)
     at, example = 0, None
     if table.is_text or pa.types.is_string(found) or pa.types.is_large_string(found):
-        for rows, _ in table.each([column]):
+        for rows, _ in table.blocks([column]):
             values = rows.column(name)
             strange = pc.fill_null(pc.invert(pc.match_substring_regex(values, f"{NUMBER}|{DATE}")), False)
             if (place := pc.index(strange, True).as_py()) >= 0:
@@ -82,7 +82,7 @@ def _sorted_copy(table: Table, time: Column, columns: Sequence[Column], on_bad_r
     what = f"{table.fingerprint()} {time} {[column.name for column in columns]} {on_bad_row}"
     name = f"sorted-{hashlib.sha256(what.encode()).hexdigest()[:32]}-{file_stamp(*table.paths)}.arrow"
     try:
-        path = kept_file(name, lambda path: sort_rows(rows_with_times(table, time, columns), path))
+        path = cached_file(name, lambda path: sort_rows(rows_with_times(table, time, columns), path))
     except OSError as error:
         raise BadInput(
             f"{table.name} is not in the order of {time.name!r}, and a sorted copy cannot be written ({error}); "
@@ -97,7 +97,7 @@ def look_at(table: Table, time: Column, most: float = np.inf) -> tuple[bool, int
     Ends early where more than `most` cannot be read: each of those takes long.
     """
     last, is_sorted, unread, complaint, row = None, True, 0, "", 0
-    for rows, bad in table.each([time]):
+    for rows, bad in table.blocks([time]):
         keys, empty = time_keys(time, whole(rows.column(time.name)))
         unread += len(bad)
         bad = empty | bad
@@ -116,7 +116,7 @@ def look_at(table: Table, time: Column, most: float = np.inf) -> tuple[bool, int
 def rows_with_times(table: Table, time: Column, columns: Sequence[Column]) -> Iterator[tuple[np.ndarray, pa.Table]]:
     """The rows that have a time, as a copy keeps them, and their times, block by block."""
     row = 0
-    for kept, rows, bad in table.each_kept(columns, [time]):
+    for kept, rows, bad in table.blocks_to_store(columns, [time]):
         keys, empty = time_keys(time, whole(rows.column(time.name)))
         good = np.setdiff1d(np.arange(len(keys)), [*bad, *empty])
         yield keys[good], kept.take(pa.array(good)).append_column(ROW, pa.array(row + good))

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.cache import file_stamp, kept_array
+from prequential.streams.cache import cached_array, file_stamp
 from prequential.streams.formats import sorting
 from prequential.streams.formats.csv_rows import looks_like
 from prequential.streams.formats.encoding import (
@@ -28,7 +28,7 @@ from prequential.streams.formats.encoding import (
     kind_of,
     label_column,
     labels,
-    said_type,
+    type_name,
     whole,
 )  # fmt: skip
 from prequential.streams.limits import reading
@@ -41,7 +41,7 @@ KEEP_BYTES = 64 * 2**20  # how much of decoded blocks is kept: a few blocks for 
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 UNNAMED = re.compile(r"__index_level_\d+__$")  # what pandas calls an index without a name
 _keys = sorting.time_keys  # for tables of images
-SAID = {
+KIND_NAMES = {
     "number": "numbers", "flag": "true/false", "time": "time", "clock": "times of day", "category": "categories",
     "group": "group", "vector": "vectors", "any": "empty in the first rows",
 }  # fmt: skip
@@ -66,7 +66,7 @@ class Table(ABC):
     def fingerprint(self) -> str:
         """A hash of the rows."""
 
-    def each(self, columns: Sequence[Column]) -> Iterator[tuple[pa.Table, dict[int, str]]]:
+    def blocks(self, columns: Sequence[Column]) -> Iterator[tuple[pa.Table, dict[int, str]]]:
         """All blocks, one after the other."""
         for i in range(len(self.starts) - 1):
             yield self.block(i, columns)
@@ -86,14 +86,14 @@ class Table(ABC):
     # What the columns are is decided in the order of time, so a sorted copy is made before it is known. These three
     # say what such a copy keeps; files that know their types need none of them.
 
-    def each_kept(
+    def blocks_to_store(
         self, columns: Sequence[Column], read: Sequence[Column]
     ) -> Iterator[tuple[pa.Table, pa.Table, dict[int, str]]]:
         """All blocks as a copy keeps them, with the columns `read` of each and what is wrong, as in `block`."""
-        for rows, bad in self.each(columns):
+        for rows, bad in self.blocks(columns):
             yield rows, rows, bad
 
-    def from_kept(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
+    def from_stored(self, kept: pa.Table, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
         """What `block` gives, of rows as a copy keeps them."""
         return kept.select([column.name for column in columns]), {}
 
@@ -231,12 +231,12 @@ class TableStream(Stream):
         self._hash: str | None = None
         bad = np.zeros(len(self.table.starts), np.int64)
         if on_bad_row == "skip":
-            bad = kept_array(f"bad-rows-{self.fingerprint()}-{file_stamp(*self.table.paths)}", self._count_bad)
+            bad = cached_array(f"bad-rows-{self.fingerprint()}-{file_stamp(*self.table.paths)}", self._count_bad)
         self._starts = self.table.starts - np.cumsum(bad)
         self.skipped = rows - int(self._starts[-1])
         if self._starts[-1] == 0:
             raise BadInput(
-                f"{self.table.name}: none of the {rows} rows can be used; the first: {self._first_complaint()}"
+                f"{self.table.name}: none of the {rows} rows can be used; the first: {self._first_bad_row()}"
             )
 
     def __len__(self) -> int:
@@ -258,9 +258,9 @@ class TableStream(Stream):
         read: dict[str, list[str]] = {}
         for column in self._columns:
             looks, remedy = self._hints.get(column.name, ("", ""))
-            what = f"hashed text that looks like {looks}" if looks else SAID[column.kind]
+            what = f"hashed text that looks like {looks}" if looks else KIND_NAMES[column.kind]
             read.setdefault(f"{what}\0{remedy if self.table.is_text else ''}", []).append(column.name)
-        parts = [f"label {self._label.name!r} ({said_type(self._label.type)})"]
+        parts = [f"label {self._label.name!r} ({type_name(self._label.type)})"]
         for key in sorted(read, key=lambda key: key.startswith("hashed")):
             (what, remedy), names = key.split("\0"), read[key]
             shown = ", ".join(names) if len(names) <= 9 else f"{', '.join(names[:8])}, … ({len(names)})"
@@ -280,7 +280,7 @@ class TableStream(Stream):
                 block = self._block(b)
                 here = slice(start - first, end - first)
                 if self.on_bad_row == "stop" and block.bad:
-                    self._complain(b, block.bad, here)
+                    self._refuse_row(b, block.bad, here)
                 x.append(block.x[here])
                 y += block.y[here]
                 start = end
@@ -326,7 +326,7 @@ class TableStream(Stream):
             empty |= sorting.time_keys(self._time, whole(rows.column(self._time.name)))[1]
         return Block(x, y, empty | bad)
 
-    def _complain(self, b: int, bad: dict[int, str], here: slice) -> None:
+    def _refuse_row(self, b: int, bad: dict[int, str], here: slice) -> None:
         found = [i for i in bad if here.start <= i < here.stop]
         if found:
             row = min(found)
@@ -334,9 +334,9 @@ class TableStream(Stream):
 
     def _count_bad(self) -> np.ndarray:
         """How many rows cannot be used in each block, moved by one place."""
-        return np.array([0, *(len(self._decode(rows, bad).bad) for rows, bad in self.table.each(self._wanted()))])
+        return np.array([0, *(len(self._decode(rows, bad).bad) for rows, bad in self.table.blocks(self._wanted()))])
 
-    def _first_complaint(self) -> str:
+    def _first_bad_row(self) -> str:
         bad = self._decode(*self.table.block(0, self._wanted())).bad
         return bad[min(bad)]
 
@@ -347,7 +347,7 @@ class TableStream(Stream):
     ) -> None:
         """What the columns are, from the schema and the first rows of the stream."""
         pieces, count = [], 0
-        for piece, _, bad in self.table.each_kept([Column(name, "", None, 0) for name in [*names, label]], []):
+        for piece, _, bad in self.table.blocks_to_store([Column(name, "", None, 0) for name in [*names, label]], []):
             there = min(len(piece), SAMPLE - count)  # the same rows, however large the blocks are
             pieces.append(piece.take(pa.array(np.setdiff1d(np.arange(there), list(bad)))))
             count += there
@@ -362,7 +362,7 @@ class TableStream(Stream):
             Column(name, "category", pa.float64() if pa.types.is_integer(found) else found, 1)
             for name, found in types.items()
         ]
-        rows, bad = self.table.from_kept(kept, asked)
+        rows, bad = self.table.from_stored(kept, asked)
         sample = rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), list(bad)))) if bad else rows
         self._columns = []
         self._hints: dict[str, tuple[str, str]] = {}  # what hashed text looks like, and what to say then

@@ -1,4 +1,4 @@
-"""The journal of a live stream: every example that was learnt from, on disk, append-only, re-readable, verified."""
+"""The journal of a live stream: every example that was learned from, on disk, append-only, re-readable, verified."""
 
 from __future__ import annotations
 
