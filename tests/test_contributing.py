@@ -9,6 +9,7 @@ import runpy
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,14 +33,22 @@ def run(command: str) -> None:
         main(words[1:])
 
 
-def add_line(line: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes heads with one more line in `make_heads`, whose names a module has."""
+def add_line(line: str, module: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Adds a line to `make_heads`, whose names a module has; the names of the heads that are made with it."""
     source = inspect.getsource(heads.make_heads)
     changed = source.replace("    return", f"{line}    return")
     assert changed != source
     names = {**vars(heads), **vars(importlib.import_module(module))}
     exec(changed, names)
-    monkeypatch.setattr("prequential.models.transformer.make_heads", names["make_heads"])
+    made: list[str] = []
+
+    def make_heads(*given: Any, **named: Any) -> Any:
+        found = names["make_heads"](*given, **named)
+        made.extend(found)
+        return found
+
+    monkeypatch.setattr("prequential.models.transformer.make_heads", make_heads)
+    return made
 
 
 @pytest.fixture(autouse=True)
@@ -63,9 +72,10 @@ def test_exercise(title: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert commands
     path = folder / files[0].splitlines()[0].removeprefix("# ")
     path.write_text(files[0])
-    for line in blocks(SECTIONS[title], "diff"):
-        add_line(line.removeprefix("+"), path.stem, monkeypatch)
+    lines = {line: add_line(line.removeprefix("+"), path.stem, monkeypatch) for line in blocks(SECTIONS[title], "diff")}
     for command in commands:
         run(command)
+    for line, made in lines.items():
+        assert any(f'["{name}"]' in line for name in made)
     (scores,) = folder.glob("runs/*/scores.json")
     assert '"finished": true' in scores.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -29,3 +30,12 @@ def test_links_and_paths_lead_somewhere(page: Path):
     paths = re.findall(rf"(?<![\w/.-])((?:{FOLDERS})/[\w./-]*\w)", re.sub(r"\]\([^)]*\)", "", text))
     missing = [link for link in links if not (page.parent / link).exists()]
     assert missing + [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_architecture_names_what_there_is():
+    names = re.findall(r"`(prequential[\w.]*):([\w.]+)`", (ROOT / "docs" / "architecture.md").read_text())
+    assert len(names) > 20
+    for module, name in names:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
