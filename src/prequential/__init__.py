@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from prequential.streams.stream import Stream as Stream
     from prequential.streams.tasks import SplitStream as SplitStream
     from prequential.testing.learners import check_learner as check_learner
+    from prequential.testing.streams import check_stream as check_stream
 
 try:
     __version__ = version("prequential")
@@ -60,6 +61,7 @@ _PLACES = {
     "Stream": "streams.stream",
     "TableStream": "streams.formats.tables",
     "check_learner": "testing.learners",
+    "check_stream": "testing.streams",
     "digits": "streams.datasets.digits",
     "evaluate": "evaluation.evaluate",
     "make_learner": "registry",

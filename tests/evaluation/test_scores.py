@@ -9,7 +9,8 @@ import pytest
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.evaluation import RecordWriter, Scores
-from prequential.evaluation.scores import CURVE_ROWS, TASK_ROWS, Folded, position_bins
+from prequential.evaluation.binned_sums import BinnedSums
+from prequential.evaluation.scores import CURVE_ROWS, TASK_ROWS, position_bins
 from prequential.learners.charges import Charges, charge
 from prequential.storage.checkpoint import read_checkpoint, same_state, write_checkpoint
 
@@ -162,7 +163,7 @@ def test_more_tasks_than_rows_are_averaged_in_groups():
 
 
 def test_the_table_folds_no_earlier_than_it_must():
-    sums = Folded(rows=4)
+    sums = BinnedSums(rows=4)
     one = np.ones(1)
     for index in range(4):
         sums.add(np.array([index]), np.zeros(1, int), one * index, one > 0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.evaluation.binned_sums import BinnedSums
 from prequential.evaluation.metrics import Metrics
 from prequential.evaluation.records import read_records, read_task_starts
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from prequential.learners.charges import Charges
 
 CURVE_ROWS = 2048  # points of the learning curve before neighbors are merged
-TASK_ROWS = 4096  # tasks told apart before neighbors are merged
+TASK_ROWS = 4096  # tasks kept apart before neighbors are merged
 CONFIDENCE_BINS = 20
 FEW_TASKS = 10  # how many tasks the summary calls "first" and "last"
 SLACK = 1e-3  # by how much single-precision rounding may push a probability above one
@@ -33,75 +34,6 @@ def position_bins() -> np.ndarray:
     while first[-1] < 1_000_000:
         first.append(max(first[-1] + 1, round(first[-1] * 1.3)))
     return np.array(first)
-
-
-class Folded:
-    """Sums in a table of fixed size whose rows stand for one index at first, then for two, four, eight, …
-
-    Parameters
-    ----------
-    rows
-        How many rows there are, an even number. An index past the last row makes neighboring rows merge.
-    columns
-        How many columns there are.
-
-    Examples
-    --------
-    >>> sums = Folded(rows=2)
-    >>> sums.add(np.array([0, 1, 2]), np.zeros(3, int), np.array([1.0, 2.0, 4.0]), np.array([True, True, False]))
-    >>> sums.group, sums.nats[:, 0]
-    (2, array([3., 4.]))
-    """
-
-    def __init__(self, rows: int, columns: int = 1) -> None:
-        self.group = 1  # how many indices share a row
-        self.used = 0  # how many rows hold something
-        self._sums = np.zeros((3, rows, columns))  # of examples, right answers and nats
-
-    @property
-    def count(self) -> np.ndarray:
-        return self._sums[0, : self.used].astype(np.int64)
-
-    @property
-    def correct(self) -> np.ndarray:
-        return self._sums[1, : self.used].astype(np.int64)
-
-    @property
-    def nats(self) -> np.ndarray:
-        return self._sums[2, : self.used]
-
-    def add(self, index: np.ndarray, column: np.ndarray, nats: np.ndarray, correct: np.ndarray) -> None:
-        """Adds examples to their rows; the indices must not fall, neither here nor from call to call."""
-        done = 0
-        while done < len(index):
-            # fold exactly when the first example beyond the table comes, never before: else the order of the additions
-            # and with it their last bit would depend on the chunks
-            stop = int(np.searchsorted(index, self._sums.shape[1] * self.group))
-            if stop == done:
-                self._fold()
-                continue
-            row = index[done:stop] // self.group
-            at = row * self._sums.shape[2] + column[done:stop]  # in the flat table: `add.at` is fastest there
-            added = (np.ones(stop - done), correct[done:stop], nats[done:stop])
-            for table, values in zip(self._sums.reshape(3, -1), added, strict=True):
-                np.add.at(table, at, values)
-            self.used = int(row[-1]) + 1
-            done = stop
-
-    def _fold(self) -> None:
-        half = self._sums.shape[1] // 2
-        self._sums[:, :half] = self._sums[:, 0::2] + self._sums[:, 1::2]
-        self._sums[:, half:] = 0
-        self.group *= 2
-        self.used = (self.used + 1) // 2
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"group": self.group, "sums": self._sums[:, : self.used].copy()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.group, self.used = int(state["group"]), state["sums"].shape[1]
-        self._sums[:, : self.used] = state["sums"]
-        self._sums[:, self.used :] = 0
 
 
 class Scores:
@@ -138,9 +70,9 @@ class Scores:
         self.count = 0  # examples so far
         self.total_nats = 0.0  # cumulative log-loss
         self._correct = 0
-        self._curve = Folded(CURVE_ROWS)
+        self._curve = BinnedSums(CURVE_ROWS)
         self._bins = position_bins()
-        self._tasks = Folded(TASK_ROWS, len(self._bins)) if task_starts is not None else None
+        self._tasks = BinnedSums(TASK_ROWS, len(self._bins)) if task_starts is not None else None
         self._sure = np.zeros((3, CONFIDENCE_BINS))  # examples, right answers and confidence, by confidence
 
     def update(self, position: int, charges: Charges) -> None:
@@ -383,7 +315,7 @@ class Scores:
             scores._add(scores.count, log_loss, correct, confidence)
         return scores
 
-    def _task_table(self) -> Folded:
+    def _task_table(self) -> BinnedSums:
         if self._tasks is None:
             raise BadInput("this stream knows no tasks: Scores was created without task_starts")
         return self._tasks

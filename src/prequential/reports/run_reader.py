@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput
+from prequential.evaluation.binned_sums import BinnedSums
 from prequential.evaluation.records import damage, part_bounds
-from prequential.evaluation.scores import Folded, Scores
+from prequential.evaluation.scores import Scores
 from prequential.learners.charges import Charges
 from prequential.runs.settings import RunSettings, read_stored_settings
 from prequential.settings import Settings
@@ -38,7 +39,7 @@ class Sums:
 
     def __init__(self, *, tasks: bool) -> None:
         self.scores = Scores(1, np.array([0]) if tasks else None)
-        self.fine = Folded(FINE_ROWS)
+        self.fine = BinnedSums(FINE_ROWS)
         self.early: list[np.ndarray] = []  # (3, n): examples, right answers and nats up to positions of EARLY
         self._task: int | None = None  # of the latest example
 
