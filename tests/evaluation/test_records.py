@@ -230,6 +230,10 @@ def test_missing_and_damaged_parts_are_named(tmp_path):
         RecordWriter(tmp_path).load_state_dict(state)
     with pytest.raises(BadInput, match="holds no records"):
         list(read_records(tmp_path / "nowhere"))
+    second.write_bytes(data)
+    max(tmp_path.glob("part-*")).unlink()
+    with pytest.raises(BadInput, match=r"part-0000000\d+\.parquet is missing, though its checksum is there"):
+        list(read_records(tmp_path))
 
 
 FAULTS = ["flip", "truncate", "empty", "swap", "delete", "link"]

@@ -177,6 +177,7 @@ def compare(
         remove_temporaries(directory)
         for job in all_jobs:
             refuse_links(directory, job.directory)
+            remove_temporaries(job.directory, shared=True)  # one that is finished is not run again, and would keep them
             check_same_settings(job, *plan.settings_of(job))
         plan.write(directory)
         todo = [job for job in all_jobs if read_result(job.directory)["state"] != "finished"]

@@ -333,6 +333,10 @@ def read_records(
                 expected += rows
         except (pa.ArrowException, OSError) as error:
             raise BadInput(f"{part} is damaged: {short(error)}") from None
+    if verify:
+        for name, _, _ in read_checksums(folder):
+            if not (folder / name).exists():
+                raise BadInput(f"{folder / name} is missing, though its checksum is there")
 
 
 def damage(part: Path) -> str | None:

@@ -98,7 +98,8 @@ def sweep(
     if not known and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
         raise BadInput(f"{directory} is not empty and holds no sweep; give another out or name under [sweep]")
     refuse_links(directory, *(directory / name for name in (*OURS, *DATABASE)))
-    remove_temporaries(directory, shared=True)
+    for place in (directory, *(directory / "trials").glob("*/*")):  # finished trials are not run again
+        remove_temporaries(place, shared=True)
     console = console or Console(quiet=True)
     all_trials = Trials(plan, directory, storage or plan.storage, trials or plan.trials)
     try:

@@ -143,6 +143,8 @@ assert reader.damaged() == []
             whole[:100] + whole[92:-8],
             whole[:16] + whole[24:] + whole[16:24],
             os.urandom(len(whole)),
+            whole[:16] + b"\xff" * (len(whole) - 16),
+            whole[: 16 + 8 * 17 + 7] + b"\x80" + whole[16 + 8 * 18 :],
             whole + whole,
         ):
             index.write_bytes(damaged)

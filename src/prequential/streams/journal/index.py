@@ -18,6 +18,7 @@ from prequential.streams.journal.records import read_at
 HEAD = struct.Struct("<8sII")  # magic, tag of the journal, reserved
 MAGIC = b"PQindex2"
 ENTRY = 8
+FARTHEST = 1 << 60  # behind the end of any log, for an entry that is damaged
 BACK = 4  # records looked at from the end on, before another place is tried
 
 # the length and the end of the log behind the record of a position, if it is where it is said to be
@@ -46,7 +47,7 @@ class Index:
             if handle is None:
                 return []
             data = read_at(handle, (stop - start) * ENTRY, HEAD.size + start * ENTRY)
-        offsets: list[int] = np.frombuffer(data[: len(data) // ENTRY * ENTRY], "<u8").tolist()
+        offsets: list[int] = np.minimum(np.frombuffer(data[: len(data) // ENTRY * ENTRY], "<u8"), FARTHEST).tolist()
         return offsets
 
     def last(self, size: int, ends: Ends) -> tuple[int, int] | None:
@@ -58,7 +59,7 @@ class Index:
 
             def offset(position: int) -> int:
                 data = read_at(handle, ENTRY, HEAD.size + position * ENTRY)
-                return int.from_bytes(data, "little") if len(data) == ENTRY else size
+                return min(int.from_bytes(data, "little"), FARTHEST) if len(data) == ENTRY else size
 
             low, high = 0, count  # the first entry that lies behind the end of the log
             while low < high:
