@@ -119,7 +119,7 @@ def test_columns_of_a_manifest_are_chosen(weights, photos, tmp_path):
 def test_help_says_what_can_be_given(capsys):
     main(["features", "--help"])
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for part in ("--label", "--time", "--image ", "in brackets", "skipped.jsonl", "digits(images=true)", "Parquet"):
+    for part in ("--label", "--time", "--image ", "in parentheses", "skipped.jsonl", "digits(images=true)", "Parquet"):
         assert part in said
 
 

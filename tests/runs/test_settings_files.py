@@ -12,7 +12,7 @@ from prequential.comparisons.compare import read_plan
 from prequential.errors import PrequentialError
 from prequential.runs.settings import RunSettings, read_settings, write_settings
 from prequential.settings import Settings
-from prequential.streams.open import with_whole_path
+from prequential.streams.spec import StreamSpec
 from prequential.sweeps.plan import read_sweep
 
 BAD = {
@@ -170,4 +170,4 @@ def test_what_is_written_is_read(tmp_path):
 
 @pytest.mark.parametrize("stream", ["x" * 5000, "csv:" + "x" * 5000, "a\0b", "x" * 300 + "(a=1)"])
 def test_a_stream_that_cannot_be_a_path(stream):
-    assert with_whole_path(stream) == stream
+    assert StreamSpec.parse(stream).absolute() == stream

@@ -11,7 +11,8 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.formats.arrays import ArrayStream
 from prequential.streams.formats.images import ImageStream
 from prequential.streams.formats.tables import TableStream
-from prequential.streams.open import open_stream, with_whole_path
+from prequential.streams.open import open_stream
+from prequential.streams.spec import StreamSpec
 from prequential.streams.tasks import SplitStream
 from prequential.testing.streams import check_stream
 from prequential.trust import Untrusted, names_from
@@ -192,10 +193,10 @@ class TestOptions:
 
     def test_from_any_working_directory(self, files, monkeypatch):
         monkeypatch.chdir(files)
-        assert with_whole_path("t.csv(label=a)") == f"{files / 't.csv'}(label=a)"
-        assert with_whole_path("emnist:e.npz") == f"emnist:{files / 'e.npz'}"
-        assert with_whole_path("photos(length=3)") == "photos(length=3)"
-        assert with_whole_path("digits") == "digits"
+        assert StreamSpec.parse("t.csv(label=a)").absolute() == f"{files / 't.csv'}(label=a)"
+        assert StreamSpec.parse("emnist:e.npz").absolute() == f"emnist:{files / 'e.npz'}"
+        assert StreamSpec.parse("photos(length=3)").absolute() == "photos(length=3)"
+        assert StreamSpec.parse("digits").absolute() == "digits"
 
 
 def test_paths_as_such(files):

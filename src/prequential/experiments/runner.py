@@ -23,7 +23,8 @@ from prequential.runs.settings import RunSettings
 from prequential.settings import Settings
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
 from prequential.storage.sealed import is_damaged, read_json, write_sealed
-from prequential.streams.open import check_spec, with_whole_path
+from prequential.streams.open import check_spec
+from prequential.streams.spec import StreamSpec
 
 
 def list_experiments(console: Console) -> None:
@@ -152,7 +153,7 @@ def _job(trial: Trial, request: Request, directory: Path) -> Job:
 
 def _settings(trial: Trial, request: Request, threads: int) -> tuple[RunSettings, Settings]:
     run = trial.run_settings(request)
-    return replace(run, threads=threads, stream=with_whole_path(run.stream)), trial.settings
+    return replace(run, threads=threads, stream=StreamSpec.parse(run.stream).absolute()), trial.settings
 
 
 def _collect(trials: list[Trial], all_jobs: list[Job], request: Request) -> tuple[Results, list[str]]:

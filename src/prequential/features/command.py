@@ -15,7 +15,8 @@ from prequential.features.image_records import as_records
 from prequential.features.networks import load_network
 from prequential.learners.device import find_device
 from prequential.streams.datasets.cloc import ClocRecords
-from prequential.streams.open import open_stream, stream_options
+from prequential.streams.open import open_stream
+from prequential.streams.spec import StreamSpec
 from prequential.streams.stream import Stream
 
 
@@ -34,11 +35,12 @@ def extract_features(
     """Extracts the features that are missing, and prints a summary; `columns` are the options label, time, image."""
     if batch < 1:
         raise BadSetting(f"batch ({batch}) must be at least 1")
-    check_images_folder(source, images)
+    spec = StreamSpec.parse(source)
+    check_images_folder(spec, images)
     chosen = {name: column for name, column in columns.items() if column is not None}
     with console.status(f"loading {escape(network)}"):
         net = load_network(network, device=find_device(device))
-    found = open_images(source, net.size, images, chosen)
+    found = open_images(spec, net.size, images, chosen)
     parts = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*parts, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
@@ -57,24 +59,22 @@ def extract_features(
     )
 
 
-def check_images_folder(source: str, images: Path | None) -> None:
-    """CLOC's photos lie apart from its metadata, those of all others where the source says."""
-    place, options = stream_options(source)
-    is_cloc = place.partition(":")[0] == "cloc"
-    if is_cloc and images is None and "images" not in options:
-        raise BadInput(f"{source} needs --images: the folder that the paths in the metadata start from")
+def check_images_folder(spec: StreamSpec, images: Path | None) -> None:
+    """--images is for CLOC, whose photos are in another folder than its metadata."""
+    is_cloc = spec.name == "cloc"
+    if is_cloc and images is None and "images" not in spec.options:
+        raise BadInput(f"{spec.text} needs --images: the folder that the paths in the metadata start from")
     if not is_cloc and images is not None:
-        raise BadInput(f"--images {images} is for cloc:METADATA; {source} says itself where its images are")
+        raise BadInput(f"--images {images} is for cloc:METADATA; {spec.text} says itself where its images are")
 
 
 def open_images(
-    source: str, size: int, images: Path | None = None, columns: dict[str, str] | None = None
+    spec: StreamSpec, size: int, images: Path | None = None, columns: dict[str, str] | None = None
 ) -> Stream | ClocRecords:
     """The images of a source, decoded at this size where they are files; arrays come in the size that they have."""
-    place, options = stream_options(source)
-    kind, _, metadata = place.partition(":")
     chosen: dict[str, Any] = columns or {}
-    if kind == "cloc":  # not as a stream, which would try all photos before the first is used
+    source, options = spec.text, spec.options
+    if spec.name == "cloc":  # not as a stream, which would try all photos before the first is used
         for name, column in chosen.items():
             raise BadSetting(
                 f"--{name} {column} is for manifests and tables; the fields of {source} are known: class, time, user, path"
@@ -84,11 +84,11 @@ def open_images(
         for option in options:
             if option not in known:
                 raise BadSetting(f"{source}: features does not take {option}; it takes {', '.join(known)}")
-        return ClocRecords(metadata, given.pop("images"), **given)
+        return ClocRecords(spec.source.partition(":")[2], given.pop("images"), **given)
     try:
-        stream = open_stream(source, size=options.get("size", size), **chosen)
+        stream = open_stream(spec, size=options.get("size", size), **chosen)
     except BadSetting:  # it has no size to set; any other error is raised again now
-        stream = open_stream(source, **chosen)
+        stream = open_stream(spec, **chosen)
     first = as_records(stream).attempt(0, 1)[0]
     if len(first) and first.ndim == 2:
         hint = f" (images:{source} is the folder)" if Path(source).is_dir() else ""

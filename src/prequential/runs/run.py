@@ -41,7 +41,8 @@ from prequential.storage.files import (
     write_atomically,
 )
 from prequential.storage.sealed import check_toml, read_json, sealed_toml, write_sealed
-from prequential.streams.open import OF_A_RUN, open_stream, stream_options, with_whole_path
+from prequential.streams.open import OF_A_RUN, open_stream
+from prequential.streams.spec import StreamSpec
 from prequential.streams.stream import Chunk, Stream
 from prequential.trust import names_from
 
@@ -81,13 +82,11 @@ class Run:
         elif self.ranks.first and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
             raise BadInput(f"{directory} is not empty; prequential resume {directory} resumes a run that is there")
         self.settings, self.learner_settings = run, learner
-        name, options = stream_options(run.stream)
-        written = options.pop(OF_A_RUN, None)
-        examples = run.examples or written
-        # the seed of the learner also makes the stream, where that is drawn at random; flags win over brackets
-        options = {"seed": learner.seed, **options, **_stream_options(run, name, examples)}
+        spec = StreamSpec.parse(run.stream)
+        examples = run.examples or spec.options.get(OF_A_RUN)
         with names_from(stored, trust=trust):
-            self.stream: Stream = open_stream(name, **options)
+            self.stream = _open_stream(run, spec, examples, seed=learner.seed)
+        self._absolute = spec.absolute()  # stored, so that the run can be resumed from any directory
         self.length = min(examples or len(self.stream), len(self.stream))
         if not self.length:
             raise BadInput(f"the stream {run.stream} has 0 examples, expected at least 1")
@@ -140,9 +139,7 @@ class Run:
         self._write_environment()
 
     def _settings_text(self) -> str:
-        # a path is kept whole, so that the run can be resumed from anywhere
-        stream = with_whole_path(self.settings.stream)
-        return write_settings(replace(self.settings, out=None, stream=stream), self.learner_settings)
+        return write_settings(replace(self.settings, out=None, stream=self._absolute), self.learner_settings)
 
     def _take_directory(self) -> None:
         """Locks the directory, and makes sure that everything in it is the run's own."""
@@ -318,16 +315,24 @@ def new_directory(stream: str, base: Path = Path("runs")) -> Path:
     raise BadInput(f"{base / stamp} and 999 more like it exist already")
 
 
-def _stream_options(run: RunSettings, name: str, examples: int | None) -> dict[str, Any]:
-    names = ("tasks", "task_length", "ways", "label", "features", "time", "group", "images", "on_bad_row")
-    given = {option: getattr(run, option) for option in names}
-    if run.on_bad_row == "stop":  # the default
-        del given["on_bad_row"]
-    if run.download:
-        given["download"] = True
-    if name == "photos" and (examples or 0) > len(open_stream(name)):
-        given["length"] = examples  # made on the fly, so as long as necessary
-    return {option: value for option, value in given.items() if value is not None}
+def _open_stream(run: RunSettings, spec: StreamSpec, examples: int | None, seed: int) -> Stream:
+    """The stream of a run. The seed of the learner also makes the stream, where that is drawn at random."""
+    is_longer = spec.source == "photos" and (examples or 0) > len(open_stream(spec.source))
+    return open_stream(
+        spec.without(OF_A_RUN, "seed"),
+        label=run.label,
+        features=run.features,
+        time=run.time,
+        group=run.group,
+        on_bad_row=run.on_bad_row,
+        seed=spec.options.get("seed", seed),
+        tasks=run.tasks,
+        task_length=run.task_length,
+        ways=run.ways,
+        images=run.images,
+        download=run.download or None,
+        length=examples if is_longer else None,  # made on the fly, so as long as necessary
+    )
 
 
 def _numerics(run: Run) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import Any
 from prequential.deprecation import warn_renamed
 from prequential.errors import BadInput, BadSetting
 from prequential.imports import import_object, is_object_name
-from prequential.specs import check_kinds, parse_options
+from prequential.specs import check_kinds
 from prequential.streams.limits import reading
 from prequential.streams.registry import STREAMS, possible_streams
+from prequential.streams.spec import StreamSpec, path_exists
 from prequential.streams.stream import Stream
 
 OF_A_RUN = "examples"  # a setting of a run that may be written among the options of its stream
@@ -25,7 +26,7 @@ COLUMNAR = {".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 
 
 def open_stream(
-    spec: str | Path,
+    spec: str | Path | StreamSpec,
     *,
     label: str | None = None,
     features: str | Sequence[str] | None = None,
@@ -64,43 +65,46 @@ def open_stream(
     >>> len(open_stream("digits(tasks=5, task_length=50)"))
     250
     """
-    spec, written = stream_options(spec)
-    if features is not None:
-        listed = [features] if isinstance(features, str) else features
-        features = [part.strip() for text in listed for part in text.split(",")]
+    parsed = StreamSpec.parse(spec)
+    source = parsed.source
     options |= {"label": label, "features": features, "time": time, "group": group, "classes": classes}
-    if on_bad_row != "stop":  # what every stream does by itself
-        options["on_bad_row"] = on_bad_row
-    given = _renamed({**written, **{name: value for name, value in options.items() if value is not None}})
-    with reading(spec):
-        loader, path = _find(spec)
-    named = STREAMS.get(spec.partition(":")[0])
+    options |= {} if on_bad_row == "stop" else {"on_bad_row": on_bad_row}
+    both = [*parsed.options.items(), *options.items()]  # the second wins
+    given = _renamed({name: value for name, value in both if value is not None})
+    if "features" in given:
+        listed = [given["features"]] if isinstance(given["features"], str) else given["features"]
+        if isinstance(listed, Sequence) and all(isinstance(text, str) for text in listed):  # else it is refused below
+            given["features"] = [part.strip() for text in listed for part in text.split(",")]
+    if given.get("on_bad_row") == "stop":  # what every stream does by itself
+        del given["on_bad_row"]
+    with reading(source):
+        loader, path = _find(source)
+    named = STREAMS.get(parsed.name)
     for option, what in named.needs.items() if named is not None and loader is named.loader() else ():
         if option not in given:
-            raise BadInput(f"{spec} needs {option}: {what}")
+            raise BadInput(f"{source} needs {option}: {what}")
     if seed is not None and "seed" in inspect.signature(loader).parameters:
         given.setdefault("seed", seed)
-    _check(spec, loader, given)
-    with reading(spec):
+    _check(source, loader, given)
+    with reading(source):
         stream: Stream = loader(*path, **given)
     if not isinstance(stream, Stream):
         raise BadInput(
-            f"{spec} gives a {type(stream).__name__}, expected a Stream; ArrayStream and TableStream make one"
+            f"{source} gives a {type(stream).__name__}, expected a Stream; ArrayStream and TableStream make one"
         )
     return stream
 
 
-def check_spec(spec: str, *, whole: bool = False) -> None:
+def check_spec(spec: str | StreamSpec, *, whole: bool = False) -> None:
     """Refuses what cannot be opened as a stream, without opening it: unknown names, paths that are not there, options.
 
     `whole`: no other options come with it, so that it must say by itself where data is that can be downloaded.
     """
-    name, options = stream_options(spec)
-    options = _renamed(options)
-    _check(name, _find(name)[0], {option: value for option, value in options.items() if option != OF_A_RUN})
-    known = name.removesuffix(":")
-    if whole and known in STREAMS and STREAMS[known].path == "or download" and not options.get("download"):
-        raise BadInput(f"{spec!r} names no path; expected {known}:PATH, or '{known}(download=true)'")
+    parsed = StreamSpec.parse(spec).without(OF_A_RUN)
+    _check(parsed.source, _find(parsed.source)[0], _renamed(parsed.options))
+    known = parsed.source.removesuffix(":")
+    if whole and known in STREAMS and STREAMS[known].path == "or download" and not parsed.options.get("download"):
+        raise BadInput(f"{parsed.text!r} names no path; expected {known}:PATH, or '{known}(download=true)'")
 
 
 def _find(spec: str) -> tuple[Callable[..., Stream], list[str]]:
@@ -128,7 +132,7 @@ def _renamed(options: dict[str, Any]) -> dict[str, Any]:
 
 def _is_own(spec: str) -> bool:
     """Whether a text names a class or function of the user's own: my_package.module:MyStream."""
-    return is_object_name(spec) and spec.partition(":")[0] not in STREAMS and not _exists(spec)
+    return is_object_name(spec) and spec.partition(":")[0] not in STREAMS and not path_exists(spec)
 
 
 def _own_loader(spec: str) -> Callable[..., Stream]:
@@ -139,44 +143,6 @@ def _own_loader(spec: str) -> Callable[..., Stream]:
             f"stream {spec!r} is a {type(loader).__name__}, expected a class or function that makes a Stream"
         )
     return loader
-
-
-def stream_options(spec: str | Path) -> tuple[str, dict[str, Any]]:
-    """A name or a path, and the options that follow it in parentheses.
-
-    >>> stream_options("photos(length=2000000)")
-    ('photos', {'length': 2000000})
-    """
-    if isinstance(spec, Path):
-        spec = str(spec)
-    if not isinstance(spec, str):
-        raise BadInput(
-            f"the stream is a {type(spec).__name__}, expected a name or a path; TableStream takes data frames and ArrayStream arrays"
-        )
-    if not spec.endswith(")") or "(" not in spec or _exists(spec.partition(":")[2] or spec):
-        return spec, {}
-    opening = [i for i, character in enumerate(spec) if character == "("]
-    # a folder may have parentheses in its name too: the options begin after something that exists
-    there = [i for i in opening if _exists(spec[:i]) or _exists(spec[:i].partition(":")[2])]
-    at = (there or opening)[0]
-    return spec[:at].strip(), parse_options(spec[at + 1 :], spec)
-
-
-def with_whole_path(spec: str) -> str:
-    """What means the same stream from any working directory."""
-    place, _ = stream_options(spec)
-    name, colon, path = place.partition(":")
-    if not (colon and name in STREAMS):
-        name, colon, path = "", "", place
-    return f"{name}{colon}{Path(path).resolve()}{spec[len(place) :]}" if _exists(path) else spec
-
-
-def _exists(path: str) -> bool:
-    """Whether there is such a path; a text that cannot even be one (too long, with a null byte) is none."""
-    try:
-        return bool(path) and Path(path).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def table_stream(

@@ -22,7 +22,8 @@ from prequential.settings import Settings, for_digits
 from prequential.specs import fits, nearest, parse_call, say_kind
 from prequential.storage.migrations import FORMAT
 from prequential.storage.toml import read_toml
-from prequential.streams.open import check_spec, with_whole_path
+from prequential.streams.open import check_spec
+from prequential.streams.spec import StreamSpec
 from prequential.sweeps.stored_names import OF_FORMAT_2, stored_name
 
 METHODS = ("grid", "random", "tpe", "nsga2")
@@ -269,8 +270,9 @@ def _fixed(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _whole(stream: str) -> str:
     """A stream with its path whole, so that the sweep can be resumed from any directory."""
-    check_spec(stream)
-    return with_whole_path(stream)
+    spec = StreamSpec.parse(stream)
+    check_spec(spec)
+    return spec.absolute()
 
 
 def _known(raw: str) -> str:

@@ -1,0 +1,74 @@
+"""A stream as it is written on a command line, parsed once: `emnist:data/e.npz(tasks=20)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from prequential.errors import BadInput
+from prequential.specs import parse_options
+from prequential.streams.registry import STREAMS
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """A name or a path, and the options that follow it in parentheses.
+
+    Examples
+    --------
+    >>> spec = StreamSpec.parse("photos(length=2000000)")
+    >>> spec.source, spec.options
+    ('photos', {'length': 2000000})
+    """
+
+    text: str
+    """As it was written."""
+    source: str
+    """The name, the path, or both with a colon between them."""
+    options: dict[str, Any]
+
+    @classmethod
+    def parse(cls, spec: str | Path | StreamSpec) -> StreamSpec:
+        if isinstance(spec, StreamSpec):
+            return spec
+        if isinstance(spec, Path):
+            spec = str(spec)
+        if not isinstance(spec, str):
+            raise BadInput(
+                f"the stream is a {type(spec).__name__}, expected a name or a path; TableStream takes data frames and "
+                "ArrayStream arrays"
+            )
+        if not spec.endswith(")") or "(" not in spec or path_exists(spec.partition(":")[2] or spec):
+            return cls(spec, spec, {})
+        opening = [i for i, character in enumerate(spec) if character == "("]
+        # a folder may have parentheses in its name too: the options follow something that exists
+        after_path = [i for i in opening if path_exists(spec[:i]) or path_exists(spec[:i].partition(":")[2])]
+        at = (after_path or opening)[0]
+        return cls(spec, spec[:at].strip(), parse_options(spec[at + 1 :], spec))
+
+    @property
+    def name(self) -> str:
+        """What comes before the colon; all of it where there is none."""
+        return self.source.partition(":")[0]
+
+    def without(self, *names: str) -> StreamSpec:
+        """The same without some options."""
+        return replace(self, options={name: value for name, value in self.options.items() if name not in names})
+
+    def absolute(self) -> str:
+        """The text with an absolute path: the same stream from any working directory."""
+        name, colon, path = self.source.partition(":")
+        if not (colon and name in STREAMS):
+            name, colon, path = "", "", self.source
+        if not path_exists(path):
+            return self.text
+        return f"{name}{colon}{Path(path).resolve()}{self.text[len(self.source) :]}"
+
+
+def path_exists(path: str) -> bool:
+    """Whether there is such a path; False for a text that cannot be one (too long, with a null byte)."""
+    try:
+        return bool(path) and Path(path).exists()
+    except (OSError, ValueError):
+        return False
