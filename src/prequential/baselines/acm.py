@@ -221,7 +221,7 @@ class ACM(OnlineLearner):
         return {
             "index": None if self.index is None else self.index.state_dict(),
             "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
-            "slots": self._class_ids[: self._count].copy(),
+            "class_ids": self._class_ids[: self._count].copy(),
             "loss": self.loss.copy(),
             "features": None if self.index is None else self.index.width,
         }
@@ -232,5 +232,5 @@ class ACM(OnlineLearner):
             self._begin(int(state["features"])).load_state_dict(state["index"])
         if self.normalizer is not None:
             self.normalizer.load_state_dict(state["normalizer"])
-        self._class_ids, self._count = state["slots"].copy(), len(state["slots"])
+        self._class_ids, self._count = state["class_ids"].copy(), len(state["class_ids"])
         self.loss = state["loss"].copy()

@@ -108,12 +108,12 @@ class FIFOBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         x, class_ids = self.contents()
-        return {"size": self.size, "x": x, "slots": class_ids}
+        return {"size": self.size, "x": x, "class_ids": class_ids}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.__init__(int(state["size"]))  # type: ignore[misc]
-        if len(state["slots"]):
-            self.push(state["x"], state["slots"])
+        if len(state["class_ids"]):
+            self.push(state["x"], state["class_ids"])
 
     def _allocate(self, places: int, like: np.ndarray) -> None:
         """Allocates arrays for more examples."""

@@ -134,7 +134,7 @@ class KalmanNetwork(ReplayLearner):
             raise BadSetting(
                 "hidden_sizes ([]) must name a layer where there is no extractor: nothing would be learned by gradient"
             )
-        self.optimiser = AdamW(trained, rate=self._own["learning_rate"], weight_decay=self._own["weight_decay"])
+        self.optimizer = AdamW(trained, rate=self._own["learning_rate"], weight_decay=self._own["weight_decay"])
         self.filter = make_filter(self.network.width + 1, self.labels.capacity, {**self._own, "block": self.stride})
         self.calibration = self._calibration()
         self.readout = self._readout()  # as it was before the block
@@ -173,11 +173,11 @@ class KalmanNetwork(ReplayLearner):
 
     def _step(self, x: Tensor, y: Tensor, readout: Tensor) -> None:
         self.network.training_pass(self.seed + 1_000_003 * self.steps)
-        self.optimiser.step(F.cross_entropy(self._phi(x) @ readout.float().to(self.device), y))
+        self.optimizer.step(F.cross_entropy(self._phi(x) @ readout.float().to(self.device), y))
         self.steps += 1
 
     def _skipped(self) -> int:
-        return self.optimiser.skipped
+        return self.optimizer.skipped
 
     def _model_state(self) -> dict[str, Any]:
         return {
@@ -185,7 +185,7 @@ class KalmanNetwork(ReplayLearner):
             "filter": self.filter.state_dict(),
             "readout": self.readout,
             "calibration": self.calibration.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "readers": self.replay.state_dict(),
             "steps": self.steps,
             "skipped": self._skipped(),
@@ -196,7 +196,7 @@ class KalmanNetwork(ReplayLearner):
         self.filter.load_state_dict(state["filter"])
         self.readout = torch.as_tensor(state["readout"]).clone()
         self.calibration.load_state_dict(state["calibration"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.replay.load_state_dict(state["readers"])
         self.steps = int(state["steps"])
-        self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none
+        self.optimizer.skipped = int(state.get("skipped", 0))  # an earlier version counted none

@@ -97,12 +97,12 @@ class LibraryLearner(JournaledLearner):
         flat = x.reshape(len(x), -1).astype(np.float64)
         if not self.standardize:
             return flat
-        normaliser = self._normalizer or Normalizer(flat.shape[1])
+        normalizer = self._normalizer or Normalizer(flat.shape[1])
         # one row at a time: sums in another order would round otherwise, and the model would not come back to the bit
-        scaled = normaliser.transform(flat).astype(np.float64)
+        scaled = normalizer.transform(flat).astype(np.float64)
         if keep:
-            normaliser.update(flat)
-            self._normalizer = normaliser
+            normalizer.update(flat)
+            self._normalizer = normalizer
         return scaled
 
     def _take(self, x: np.ndarray, class_ids: np.ndarray) -> None:

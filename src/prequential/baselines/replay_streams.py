@@ -121,7 +121,7 @@ class ReplayStreams(ReplayLearner):
         self.network, self.averaged = self.make_network(shape, extractor), self.make_network(shape, extractor)
         self.beta = nn.Parameter(torch.tensor([math.log(math.e - 1)], device=self.device))  # softplus of it is 1
         named = self.network.named_parameters()
-        self.optimiser = AdamW(named, rate=own["learning_rate"], weight_decay=own["weight_decay"])
+        self.optimizer = AdamW(named, rate=own["learning_rate"], weight_decay=own["weight_decay"])
         self.calibrator = AdamW([("beta", self.beta)], rate=own["calibration_rate"], weight_decay=0.0)
         self.replay = self._make_replay(own["num_streams"] - 1)
         self.steps = 0
@@ -142,21 +142,21 @@ class ReplayStreams(ReplayLearner):
     def _step(self, x: Tensor, y: Tensor) -> None:
         """A step of theta, and of phi towards it."""
         self.network.training_pass(self.seed + 1_000_003 * self.steps)
-        self.optimiser.step(F.cross_entropy(self.network(x), y))
+        self.optimizer.step(F.cross_entropy(self.network(x), y))
         self.steps += 1
         with torch.no_grad():
             for phi, theta in zip(self.averaged.parameters(), self.network.parameters(), strict=True):
                 phi.lerp_(theta, max(self.ema_rate, 1 / self.steps))
 
     def _skipped(self) -> int:
-        return self.optimiser.skipped + self.calibrator.skipped
+        return self.optimizer.skipped + self.calibrator.skipped
 
     def _model_state(self) -> dict[str, Any]:
         return {
             "network": dict(self.network.named_parameters()),
             "averaged": dict(self.averaged.named_parameters()),
             "beta": self.beta,
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "calibrator": self.calibrator.state_dict(),
             "readers": self.replay.state_dict(),
             "steps": self.steps,
@@ -168,8 +168,8 @@ class ReplayStreams(ReplayLearner):
         self.averaged.load(state["averaged"])
         with torch.no_grad():
             self.beta.copy_(torch.as_tensor(state["beta"]))
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.calibrator.load_state_dict(state["calibrator"])
         self.replay.load_state_dict(state["readers"])
         self.steps = int(state["steps"])
-        self.optimiser.skipped = int(state.get("skipped", 0))  # an earlier version counted none
+        self.optimizer.skipped = int(state.get("skipped", 0))  # an earlier version counted none

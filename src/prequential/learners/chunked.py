@@ -132,8 +132,6 @@ class ChunkedLearner(OnlineLearner):
         }
 
     def _load_chunk_state(self, state: dict[str, Any]) -> None:
-        if "done" in state:  # as an earlier version wrote it
-            state = {**state, "num_committed": state["done"], "pending_class_ids": state["pending_slots"]}
         self.num_committed = int(state["num_committed"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
         self._pending_ids = [int(class_id) for class_id in state["pending_class_ids"]]

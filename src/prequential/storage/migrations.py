@@ -58,9 +58,24 @@ def _renamed_config(kind: str, config: Content) -> Content:
     return current_names(config, SETTINGS if kind == "Learner" else OPTIONS, warn=False)
 
 
+PARTS = {  # of the states of baselines
+    "normaliser": "normalizer",
+    "optimiser": "optimizer",
+    "slots": "class_ids",
+    "done": "num_committed",
+    "pending_slots": "pending_class_ids",
+}
+
+
 def _renamed_state(kind: str, state: Content) -> Content:
-    """The state of a baseline; the parts of the transformer's are named anew by the learner that takes them."""
-    return {("normalizer" if name == "normaliser" else name): value for name, value in state.items()}
+    """The state of a baseline; a transformer, whose state has a trainer, renames its parts itself.
+
+    (The state in a run's checkpoint does not name its kind.)
+    """
+    if "trainer" in state:
+        return state
+    renamed = {PARTS.get(name, name): value for name, value in state.items()}
+    return {name: _renamed_state(kind, value) if isinstance(value, dict) else value for name, value in renamed.items()}
 
 
 STEPS: dict[int, Step] = {
