@@ -10,11 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import Scores
-from prequential.plots.style import COLORS, GRAY, INK, examples_axis, percent, saved, styled
+from prequential.plots.style import (
+    COLORS,
+    GRAY,
+    INK,
+    examples_axis,
+    label_ends,
+    new_figure,
+    percent,
+    saved,
+    short_stream_name,
+    styled,
+)
 
 # The scores of each seed, by stream and learner.
 Many = dict[str, dict[str, list[Scores]]]
@@ -71,7 +81,7 @@ def draw_accuracies(scores: Many, path: str | Path | None = None) -> Figure:
         chance = 1 / _classes(learners)
         axes.set_ylim(0, min(1.02, max(highest, 1.5 * chance) * 1.08))
         axes.yaxis.set_major_formatter(percent)
-        axes.set_title(f"{_without_folders(stream)}: average accuracy so far")
+        axes.set_title(f"{short_stream_name(stream)}: average accuracy so far")
         texts = {name: f"{_mean(some, 'accuracy'):.1%}".replace("%", " %") for name, some in learners.items()}
         _label_curves(axes, learners, "accuracy", texts, looks, (chance, "chance"))
     return saved(figure, path)
@@ -96,7 +106,7 @@ def draw_losses(scores: Many, path: str | Path | None = None) -> Figure:
         uniform = math.log(_classes(everyone))
         ends = [min(_mean(some, "log_loss"), WILD * uniform) for some in learners.values()]
         axes.set_ylim(0, 1.08 * max(uniform, *ends, 1e-3))
-        axes.set_title(f"{_without_folders(stream)}: average log-loss so far, in nats")
+        axes.set_title(f"{short_stream_name(stream)}: average log-loss so far, in nats")
         texts = {name: f"{_mean(some, 'log_loss'):.3f}" for name, some in learners.items()}
         _label_curves(axes, learners, "log_loss", texts, looks, (uniform, "uniform"))
     return saved(figure, path)
@@ -127,7 +137,7 @@ def draw_bits(scores: Many, path: str | Path | None = None) -> Figure:
             axes.text(1.02, y, text, va="center", transform=axes.get_yaxis_transform())
         axes.axvline(1, color=GRAY, lw=0.9, ls=":")
         axes.set(xlim=(0, 1.02 * right), ylim=(len(learners) - 0.4, -0.6))
-        axes.set_title(f"{_without_folders(stream)}: description length")
+        axes.set_title(f"{short_stream_name(stream)}: description length")
         axes.set_xlabel("share of the uniform code")
         axes.set_yticks(range(len(learners)), [looks[name].name for name, _ in learners])
         axes.tick_params(axis="y", length=0)
@@ -150,21 +160,21 @@ def draw_costs(scores: Many, seconds: Numbers, macs: Numbers, path: str | Path |
         Where to save the figure (.png, .svg or .pdf), if it is to be saved.
     """
     height, looks = _height(scores), _looks(scores)
-    figure = _figure(9.2, height * len(scores))
+    figure = new_figure(9.2, height * len(scores))
     rows = figure.subplots(len(scores), 2, squeeze=False, sharey="row")
     for (left, right), (stream, learners) in zip(rows, scores.items(), strict=True):
         for axes, numbers, what in ((left, seconds[stream], "seconds"), (right, macs[stream], "multiply-accumulates")):
-            place = _cost_axis(axes, [number for some in numbers.values() for number in some])
+            place = cost_axis(axes, [number for some in numbers.values() for number in some])
             axes.set_xlabel(what)
             for name, some in learners.items():
                 _plot_cost(axes, [place(n) for n in numbers[name]], [each.accuracy for each in some], looks[name])
         highest = max(each.accuracy for some in learners.values() for each in some)
         left.set_ylim(0, min(1.02, highest * 1.08) or 1)
         left.yaxis.set_major_formatter(percent)
-        left.set_title(f"{_without_folders(stream)}: accuracy by time")
+        left.set_title(f"{short_stream_name(stream)}: accuracy by time")
         right.set_title("accuracy by multiply-accumulates")
         ends = [(_mean(learners[n], "accuracy"), f"{looks[n].sign} {looks[n].name}", looks[n].color) for n in learners]
-        _names(right, ends, height)
+        label_ends(right, ends, _line_height(height), inside=True)
     return saved(figure, path)
 
 
@@ -176,7 +186,7 @@ def _plot_cost(axes: Axes, x: list[float], accuracy: list[float], look: Look) ->
         axes.plot([min(x), max(x)], [np.mean(accuracy)] * 2, color=look.color, lw=1)
 
 
-def _cost_axis(axes: Axes, numbers: Sequence[float | None]) -> Any:
+def cost_axis(axes: Axes, numbers: Sequence[float | None]) -> Any:
     """Makes an axis of decades, with places for 0 and for what was not counted; a function from a number to its place."""
     counted = [math.log10(number) for number in numbers if number]
     low, high = math.floor(min(counted, default=0)), math.ceil(max(counted, default=1))
@@ -233,23 +243,12 @@ def _label_curves(
         look = looks[name]
         dashed = "" if look.dashes == "-" else "┅ "
         ends.append((_mean(learners[name], what), f"{dashed}{look.name} {text}", look.color))
-    _names(axes, [*ends, (*reference, GRAY)], _height({"": learners}))
+    label_ends(axes, [*ends, (*reference, GRAY)], _line_height(_height({"": learners})), inside=True)
 
 
-def _names(axes: Axes, ends: list[tuple[float, str, str]], height: float) -> None:
-    """Names at the right edge of a panel of this height, moved apart where they would touch, all of them beside it."""
-    low, high = axes.get_ylim()
-    ends = sorted(ends)
-    line = 0.062 * 2.75 / (height - 0.75)  # the room of a line of text, as a share of the panel
-    at = np.clip([(end - low) / (high - low) for end, _, _ in ends], 0, 1)
-    for _ in range(200):  # pushes touching neighbors apart, half of the way each
-        for i in range(len(at) - 1):
-            overlap = line - (at[i + 1] - at[i])
-            if overlap > 0:
-                at[i : i + 2] += (-overlap / 2, overlap / 2)
-        at = np.clip(at, line * np.arange(len(at)), 1 - line * np.arange(len(at))[::-1])
-    for y, (_, text, color) in zip(at, ends, strict=True):
-        axes.text(1.025, y, text, color=color, transform=axes.transAxes, va="center", ha="left")
+def _line_height(height: float) -> float:
+    """The room of a line of text in a panel of this height in inches, as a share of the panel."""
+    return 0.062 * 2.75 / (height - 0.75)
 
 
 def _looks(scores: Many) -> dict[str, Look]:
@@ -263,17 +262,6 @@ def _looks(scores: Many) -> dict[str, Look]:
         marker, sign = MARKERS[again % len(MARKERS)]
         looks[learner] = Look(name, PALETTE[i % len(PALETTE)], DASHES[again % len(DASHES)], marker, sign)
     return looks
-
-
-def _without_folders(stream: str) -> str:
-    """A stream as it is named, without the folders its file lies in.
-
-    >>> _without_folders("covertype:/data/uci/covtype.npz(classes=7)")
-    'covertype:covtype.npz(classes=7)'
-    """
-    place, bracket, options = stream.partition("(")
-    kind, colon, path = place.rpartition(":")
-    return f"{kind}{colon}{path.rpartition('/')[2] or path}{bracket}{options}"
 
 
 def short_name(name: str) -> str:
@@ -295,7 +283,7 @@ def _panels(scores: Many, height: float | None = None) -> tuple[Figure, list[Axe
         raise BadInput("there is nothing to draw: got a stream with 0 learners, expected at least 1")
     columns = min(2, len(scores))
     rows = -(-len(scores) // columns)
-    figure = _figure(6.4 if columns == 1 else 10.4, rows * (height or _height(scores)))
+    figure = new_figure(6.4 if columns == 1 else 10.4, rows * (height or _height(scores)))
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for unused in grid[len(scores) :]:
         unused.set_axis_off()
@@ -305,11 +293,6 @@ def _panels(scores: Many, height: float | None = None) -> tuple[Figure, list[Axe
 def _height(scores: Many) -> float:
     """Of a panel in inches: high enough for the names of all learners at its right edge."""
     return max(3.4, 1.0 + 0.19 * max(len(learners) for learners in scores.values()))
-
-
-def _figure(width: float, height: float) -> Figure:
-    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.07, wspace=0.06, hspace=0.04)
-    return Figure(figsize=(width, height), layout=layout)
 
 
 def _charged(learners: dict[str, list[Scores]]) -> dict[str, list[Scores]]:

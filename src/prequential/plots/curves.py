@@ -9,12 +9,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import FEW_TASKS, Scores
-from prequential.plots.style import COLORS, GRAY, colors, examples_axis, label_ends, percent, saved, short, styled
+from prequential.plots.style import (
+    COLORS,
+    GRAY,
+    colors,
+    examples_axis,
+    label_ends,
+    new_figure,
+    percent,
+    saved,
+    short,
+    styled,
+)
 
 HEAT_MAP_COLUMNS = 40  # tasks are averaged into so many; single answers at the first positions are but noise
 POINT = 40  # examples a point of the curve inside a task stands for at least, for the same reason
@@ -48,7 +58,7 @@ def draw_run(scores_by_name: dict[str, Scores], path: str | Path | None = None, 
     ['Accuracy so far, and of the last 100 examples (faint)', 'Log-loss in nats so far, and lately (faint)']
     """
     check_scores(scores_by_name)
-    figure = new_figure(9.2, 3.5, title)
+    figure = new_figure(9.2, 3.5, title, hspace=0.02)
     left, right = figure.subplots(1, 2)
     accuracy_panel(left, scores_by_name)
     if all(scores.task_count for scores in scores_by_name.values()):
@@ -74,7 +84,7 @@ def draw_tasks(scores: Scores, path: str | Path | None = None, title: str = "") 
     tasks, cells = scores.tasks(), scores.heat_map(HEAT_MAP_COLUMNS)
     if not scores.count:
         raise BadInput("there is nothing to draw: 0 examples were scored, expected at least 1")
-    figure = new_figure(6.4, 5.0, title)
+    figure = new_figure(6.4, 5.0, title, hspace=0.02)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.5])
 
     middle = (tasks["first_task"] + tasks["last_task"]) / 2
@@ -114,7 +124,7 @@ def draw_calibration(scores_by_name: dict[str, Scores], path: str | Path | None 
         The title of the figure.
     """
     check_scores(scores_by_name)
-    figure = new_figure(4.4, 4.8, title)
+    figure = new_figure(4.4, 4.8, title, hspace=0.02)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
     above.plot([0, 1], [0, 1], color=GRAY, lw=0.8, ls=":")
     for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
@@ -254,12 +264,3 @@ def _light(color: str, share: float = 0.35) -> tuple[float, float, float]:
     """The color mixed with white. Not transparent: where faint lines cross they would darken."""
     r, g, b = (1 - share + share * part for part in to_rgb(color))
     return r, g, b
-
-
-def new_figure(width: float, height: float, title: str = "") -> Figure:
-    """An empty figure of this size in inches."""
-    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.07, wspace=0.06, hspace=0.02)
-    figure = Figure(figsize=(width, height), layout=layout)
-    if title:
-        figure.suptitle(title, x=0.11 / width, ha="left", fontsize=11, fontweight="bold")
-    return figure

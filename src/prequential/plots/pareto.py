@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from prequential.errors import BadInput
-from prequential.plots.comparison import MARKERS, PALETTE, _cost_axis, _figure, short_name
-from prequential.plots.style import COLORS, FAINT, GRAY, INK, percent, saved, short, styled
+from prequential.plots.comparison import MARKERS, PALETTE, cost_axis, short_name
+from prequential.plots.style import COLORS, FAINT, GRAY, INK, new_figure, percent, saved, short, styled
 
 # The values of some trials, each in the order of the objectives.
 Group = list[tuple[float, ...]]
@@ -89,7 +89,7 @@ def draw_fronts(groups: dict[str, Group], objectives: Sequence[str], path: str |
     pairs = list(itertools.combinations(range(len(objectives)), 2))
     columns = min(2, len(pairs))
     rows = -(-len(pairs) // columns)
-    figure = _figure(6.6 if columns == 1 else 10.4, 3.6 * rows)
+    figure = new_figure(6.6 if columns == 1 else 10.4, 3.6 * rows)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for unused in grid[len(pairs) :]:
         unused.set_axis_off()
@@ -113,7 +113,7 @@ def _plot_fronts(axes: Axes, groups: dict[str, list[tuple[float, float]]], acros
     everything = [point for some in groups.values() for point in some]
     place: Any = float
     if across in COSTS:
-        place = _cost_axis(axes, [x for x, _ in everything])
+        place = cost_axis(axes, [x for x, _ in everything])
     if len(groups) > 1:
         front = [everything[i] for i in front_of(everything, more)]
         _step(axes, front, more, place, color=FAINT, lw=5, zorder=1)
@@ -197,7 +197,7 @@ def draw_settings(
     best = (max if more else min)(range(len(kept)), key=lambda i: kept[i][1])
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    figure = _figure(max(4.2, 3.3 * columns + 0.6), 2.9 * rows)
+    figure = new_figure(max(4.2, 3.3 * columns + 0.6), 2.9 * rows)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for unused in grid[len(names) :]:
         unused.set_axis_off()
@@ -273,7 +273,7 @@ def draw_history(
         raise BadInput(f"there is nothing to draw: got 0 trials with a finite {objective}, expected at least 1")
     at, found = np.array([number for number, _ in kept]), np.array([value for _, value in kept])
     best = np.maximum.accumulate(found) if more else np.minimum.accumulate(found)
-    figure = _figure(6.0, 3.0)
+    figure = new_figure(6.0, 3.0)
     axes = figure.subplots()
     axes.plot(at, found, color=COLORS[0], marker="o", ls="", ms=4.5, mew=0, alpha=0.7, zorder=3)
     axes.plot(at, best, color=COLORS[1], lw=1.5, drawstyle="steps-post", zorder=2)

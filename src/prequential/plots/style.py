@@ -13,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from prequential.errors import BadSetting
@@ -113,6 +114,26 @@ def saved(figure: Figure, path: str | Path | None) -> Figure:
     return figure
 
 
+def new_figure(width: float, height: float, title: str = "", *, hspace: float = 0.04) -> Figure:
+    """An empty figure of this size in inches."""
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.07, wspace=0.06, hspace=hspace)
+    figure = Figure(figsize=(width, height), layout=layout)
+    if title:
+        figure.suptitle(title, x=0.11 / width, ha="left", fontsize=11, fontweight="bold")
+    return figure
+
+
+def short_stream_name(stream: str) -> str:
+    """A stream without the folders of its path.
+
+    >>> short_stream_name("covertype:/data/uci/covtype.npz(classes=7)"), short_stream_name("/data/prices.csv(delimiter='/')")
+    ('covertype:covtype.npz(classes=7)', "prices.csv(delimiter='/')")
+    """
+    source, bracket, options = stream.partition("(")
+    kind, colon, path = source.rpartition(":")
+    return f"{kind}{colon}{path.rpartition('/')[2] or path}{bracket}{options}"
+
+
 def colors(named: Sized) -> list[str]:
     """A color for each of these; they begin again when they are used up."""
     return [COLORS[i % len(COLORS)] for i in range(len(named))]
@@ -143,7 +164,9 @@ def percent(share: float, _tick: object = None) -> str:
     return f"{100 * share:.3g} %"
 
 
-def label_ends(axes: Axes, ends: Sequence[tuple[float, str, Any]], line: float = 0.062) -> None:
+def label_ends(
+    axes: Axes, ends: Sequence[tuple[float, str, Any]], line: float = 0.062, *, inside: bool = False
+) -> None:
     """Writes the names of lines at the right edge, at the height where they end, moved apart where they would touch.
 
     Parameters
@@ -154,6 +177,8 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, Any]], line: float =
         Height, text and color of each.
     line
         The room one line of text needs, as a share of the height of the panel.
+    inside
+        Whether all names stay between the bottom and the top of the panel.
     """
     low, high = axes.get_ylim()
     ends = sorted(ends, key=lambda end: end[0])
@@ -164,5 +189,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, Any]], line: float =
             overlap = (room[i] + room[i + 1]) / 2 - (at[i + 1] - at[i])
             if overlap > 0:
                 at[i : i + 2] += (-overlap / 2, overlap / 2)
+        if inside:
+            at = np.clip(at, line * np.arange(len(at)), 1 - line * np.arange(len(at))[::-1])
     for height, (_, text, color) in zip(at, ends, strict=True):
         axes.text(1.025, height, text, color=color, transform=axes.transAxes, va="center", ha="left", linespacing=1.15)

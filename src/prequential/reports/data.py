@@ -12,6 +12,7 @@ import numpy as np
 
 from prequential.evaluation.scores import Scores
 from prequential.plots.curves import groups_of_tasks, points_within_task
+from prequential.plots.style import short_stream_name
 from prequential.reports.run_reader import RunReader
 
 POINTS = 65536  # of all curves together, so that a page of many runs stays small
@@ -58,22 +59,11 @@ def page_data(readers: Sequence[RunReader]) -> dict[str, Any]:
                 run["inside"] = _inside_tasks(reader.sums.scores, rows)
         runs.append(run)
     return {
-        "streams": [stream_name(stream) for stream in streams],
+        "streams": [short_stream_name(stream) for stream in streams],
         "groups": names,
         "differing": [name.replace("_", "-") for name in differing],
         "runs": runs,
     }
-
-
-def stream_name(stream: str) -> str:
-    """A stream without the folders of its path.
-
-    >>> stream_name("electricity:/data/elec2.npz"), stream_name("/data/prices.csv(delimiter='/')")
-    ('electricity: elec2.npz', "prices.csv(delimiter='/')")
-    """
-    place, bracket, options = stream.partition("(")
-    kind, colon, place = place.rpartition(":")
-    return f"{kind}{colon} {Path(place).name or place}{bracket}{options}".strip()
 
 
 def group_names(readers: Sequence[RunReader]) -> list[str]:

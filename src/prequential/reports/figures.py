@@ -18,11 +18,21 @@ from prequential.plots.curves import (
     draw_calibration,
     draw_tasks,
     loss_panel,
-    new_figure,
     within_task_panel,
 )
-from prequential.plots.style import GRAY, colors, examples_axis, label_ends, save, saved, short, styled
-from prequential.reports.data import group_names, stream_name
+from prequential.plots.style import (
+    GRAY,
+    colors,
+    examples_axis,
+    label_ends,
+    new_figure,
+    save,
+    saved,
+    short,
+    short_stream_name,
+    styled,
+)
+from prequential.reports.data import group_names
 from prequential.reports.run_reader import RunReader
 
 KINDS = ("png", "svg", "pdf")
@@ -46,7 +56,7 @@ def draw_alone(panel: Panel, scores_by_name: dict[str, Scores], path: str | Path
         Where to save the figure (.png, .svg or .pdf), if it is to be saved.
     """
     check_scores(scores_by_name)
-    figure = new_figure(*SIZE)
+    figure = new_figure(*SIZE, hspace=0.02)
     panel(figure.subplots(), scores_by_name)
     return saved(figure, path)
 
@@ -91,8 +101,8 @@ def write_figures(readers: Sequence[RunReader], directory: Path) -> list[Path]:
         for reader, group in zip(readers, groups, strict=True):
             if reader.run_settings.stream == stream and reader.sums is not None:
                 many.setdefault(group, []).append(reader.sums.scores)
-        folder = directory if len(streams) == 1 else directory / _file_name(stream_name(stream), number)
-        written += _write_stream(stream_name(stream), many, folder)
+        folder = directory if len(streams) == 1 else directory / _file_name(short_stream_name(stream), number)
+        written += _write_stream(short_stream_name(stream), many, folder)
     return written
 
 
