@@ -127,9 +127,9 @@ assert reader.damaged() == []
     def test_memory_holds_no_list_of_positions(self, tmp_path):
         reader = Journal(fill(tmp_path, 400).directory)
         reader.read(0, 400)
-        parts = (reader, reader._log, reader._log.index, reader._labels)
+        parts = (reader, reader._log, reader._log.index, reader._reader, reader._reader.labels)
         held = sum(sys.getsizeof(value) for part in parts for value in vars(part).values())
-        assert held + sum(map(sys.getsizeof, reader._labels._labels)) < 8 * 400
+        assert held + sum(map(sys.getsizeof, reader._reader.labels._labels)) < 8 * 400
 
     def test_an_index_is_never_trusted(self, tmp_path):
         fill(tmp_path).close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import os
 import uuid
 import weakref
@@ -27,17 +25,9 @@ from prequential.streams.journal.metadata import (
     read_json_metadata,
     reconcile,
 )
-from prequential.streams.journal.reading import (
-    CACHED,
-    LOST,
-    Entry,
-    LabelCache,
-    file_digest,
-    ranges,
-    read_block,
-    read_entries,
-)
-from prequential.streams.journal.records import EXAMPLE, Example, example_payload, record, tag_of
+from prequential.streams.journal.reader import CACHED, Reader
+from prequential.streams.journal.reading import LOST, ranges
+from prequential.streams.journal.records import example_payload, tag_of
 from prequential.streams.stream import Chunk, Stream
 
 BLOCK = 1024  # examples read at a time
@@ -100,11 +90,8 @@ class Journal(Stream):
         self._scratch = scratch
         self._process = os.getpid()
         self._metadata: Metadata | None = None
-        self._shape: tuple[int, ...] | None = None
-        self._dtype = np.dtype(np.float64)
         self._log = Log(self.directory, write=write, scratch=scratch, durability=durability, notes=self.notes)
-        self._old: format_1.OldJournal | None = None
-        self._labels = LabelCache()
+        self._reader = Reader(self._log)
         self._noted: set[int] = set()  # positions whose damage was reported
         self._lock = lock
         if write:
@@ -122,15 +109,15 @@ class Journal(Stream):
     # Opening.
 
     def _open(self) -> None:
-        self._old, self._metadata = None, None
+        reader = self._reader
+        reader.old, self._metadata = None, None
         stated, problem = read_json_metadata(self.directory, scratch=self._scratch)
         if stated is not None and stated.get("format") == format_1.FORMAT:
-            self._old = format_1.OldJournal(self.directory, stated)
+            old = format_1.OldJournal(self.directory, stated)
             if not self.write:
-                self._shape, self._dtype, self._log.length = self._old.shape, self._old.dtype, self._old.length
+                reader.old, reader.shape, reader.dtype, self._log.length = old, old.shape, old.dtype, old.length
                 return
-            convert(self._old, self._expected or uuid.uuid4().hex)
-            self._old = None
+            convert(old, self._expected or uuid.uuid4().hex)
             stated, problem = read_json_metadata(self.directory, scratch=self._scratch)
         metadata, problem = reconcile(self.directory, stated, problem, expected=self._expected, write=self.write)
         self._take(metadata)
@@ -144,15 +131,15 @@ class Journal(Stream):
                 (self.directory / name).unlink(missing_ok=True)
 
     def _take(self, metadata: Metadata | None) -> None:
-        self._metadata, self._shape, self._log.tag = metadata, None, 0
+        self._metadata, self._reader.shape, self._log.tag = metadata, None, 0
         if metadata is not None:
             self._log.tag = tag_of(metadata["id"])
             if metadata.get("shape") is not None:
-                self._shape, self._dtype = tuple(metadata["shape"]), np.dtype(metadata["dtype"])
+                self._reader.shape, self._reader.dtype = tuple(metadata["shape"]), np.dtype(metadata["dtype"])
 
     def _find_end(self) -> None:
         self._log.clear()
-        if self._shape is None:
+        if self._reader.shape is None:
             return
         path = self._log.path
         self.missing_log = not path.exists() or not path.stat().st_size
@@ -169,7 +156,7 @@ class Journal(Stream):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The shape of one x, once there is one."""
-        return self._shape
+        return self._reader.shape
 
     @property
     def identity(self) -> str | None:
@@ -193,7 +180,7 @@ class Journal(Stream):
         """The checksum of the last of the first `length` examples; None if there is none that can be read."""
         if not 0 < length <= len(self):
             return None
-        ((_, example, _),) = self._entries(length - 1, length)
+        ((_, example, _),) = self._reader.entries(length - 1, length)
         return None if example is None else zlib.crc32(example_payload(example))
 
     def refresh(self) -> int:
@@ -205,14 +192,14 @@ class Journal(Stream):
                 except FileNotFoundError:
                     size = inode = -1
                 replaced = inode != self._log.inode or size < self._log.end
-                if self._old is not None or self._shape is None or replaced:
+                if self._reader.old is not None or self._reader.shape is None or replaced:
                     self._open()
                 elif size > self._log.end:
                     self._find_end()
         return len(self)
 
     def _read(self, start: int, stop: int) -> Chunk:
-        chunk, lost = self._chunk(start, stop)
+        chunk, lost = self._reader.chunk(start, stop)
         if lost:
             position, reason = lost[0]
             raise BadInput(f"{self.directory}: example {position} is damaged: {reason}")
@@ -220,7 +207,7 @@ class Journal(Stream):
 
     def readable(self, start: int, stop: int) -> Chunk:
         """The examples start..stop-1 without those that are damaged or lost."""
-        chunk, lost = self._chunk(start, min(stop, len(self)))
+        chunk, lost = self._reader.chunk(start, min(stop, len(self)))
         new = [(position, reason) for position, reason in lost if reason != LOST and position not in self._noted]
         if new and len(self._noted) < CACHED:
             self._noted.update(position for position, _ in new)
@@ -233,35 +220,8 @@ class Journal(Stream):
         found: list[tuple[int, str]] = []
         stop = len(self) if stop is None else min(stop, len(self))
         for first in range(start, stop, BLOCK):
-            found += self._chunk(first, min(first + BLOCK, stop))[1]
+            found += self._reader.chunk(first, min(first + BLOCK, stop))[1]
         return found
-
-    def _chunk(self, start: int, stop: int) -> tuple[Chunk, list[tuple[int, str]]]:
-        """The examples that can be read, and the positions of the others with the reasons."""
-        assert self._shape is not None
-        if self._old is None:
-            with storage(self.directory):
-                block = read_block(self._log, start, stop, self._x_bytes)
-            if block is not None:
-                x = block[0].view(self._dtype).reshape(stop - start, *self._shape)
-                return Chunk(x, self._labels.decode(block[1])), []
-        entries = self._entries(start, stop)
-        good = [entry.example for entry in entries if entry.example is not None]
-        x = np.frombuffer(bytearray().join(example.x for example in good), self._dtype)
-        labels = self._labels.decode([example.label for example in good])
-        lost = [(entry.position, entry.reason) for entry in entries if entry.example is None]
-        return Chunk(x.reshape(len(good), *self._shape), labels), lost
-
-    def _entries(self, start: int, stop: int) -> list[Entry]:
-        with storage(self.directory):
-            if self._old is not None:
-                return self._old.entries(start, stop)
-            return read_entries(self._log, start, stop, self._x_bytes)
-
-    @property
-    def _x_bytes(self) -> int:
-        assert self._shape is not None
-        return math.prod(self._shape) * self._dtype.itemsize
 
     @property
     def known(self) -> list[Hashable]:
@@ -272,34 +232,21 @@ class Journal(Stream):
         return list(labels)
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(f"{self._shape}{self._dtype}{len(self)}".encode())
-        names = format_1.FILES[::-1] if self._old is not None else ("log.bin",)
-        with storage(self.directory):
-            for name in names:
-                if (self.directory / name).exists():
-                    digest.update(file_digest(self.directory / name, self._log.end if self._old is None else None))
-        return f"journal-{digest.hexdigest()[:16]}"
+        return self._reader.fingerprint()
 
     # Writing.
 
     def append(self, x: np.ndarray, y: Sequence[Hashable]) -> None:
         """Adds examples at the end: all of them, or where something is raised, none."""
         self._check_writer()
-        texts = [self._labels.encode(label) for label in y]
+        texts = [self._reader.labels.encode(label) for label in y]
         if len(texts) != len(x):
             raise BadInput(f"got {len(x)} inputs and {len(texts)} labels")
         log = self._log
         with storage(log.path):
             self._prepare(x)
-            rows = np.ascontiguousarray(x, self._dtype)
-            log.append(
-                [
-                    record(
-                        EXAMPLE, log.tag, position, example_payload(Example(position, row.tobytes(), text, b"", b""))
-                    )
-                    for position, (row, text) in enumerate(zip(rows, texts, strict=True), log.length)
-                ]
-            )
+            rows = np.ascontiguousarray(x, self._reader.dtype)
+            log.append_examples(rows, texts)
 
     def append_gap(self, count: int, like: np.ndarray | None = None) -> None:
         """Goes on so many positions later: the examples in between are lost.
@@ -308,7 +255,7 @@ class Journal(Stream):
         """
         self._check_writer()
         with storage(self._log.path):
-            if like is not None and self._shape is None:
+            if like is not None and self._reader.shape is None:
                 self._prepare(like)
             if not self._log.inode:
                 self._create_log()
@@ -377,15 +324,15 @@ class Journal(Stream):
             make_directory(target)
             for name in ("journal.json", "index.bin", "log.bin"):
                 (target / name).unlink(missing_ok=True)
-            if self._shape is None:
+            if self._reader.shape is None:
                 return
             make = plain_file if scratch else new_file
-            if self._old is None and identity in (None, self.identity):
+            if self._reader.old is None and identity in (None, self.identity):
                 metadata = self._metadata or {}
                 copy_log(self._log, target, make)
             else:
-                metadata = new_metadata(identity or uuid.uuid4().hex, self._shape, self._dtype)
-                write_log(target / "log.bin", metadata, self._entries, len(self), make)
+                metadata = new_metadata(identity or uuid.uuid4().hex, self._reader.shape, self._reader.dtype)
+                write_log(target / "log.bin", metadata, self._reader.entries, len(self), make)
             if not scratch:
                 write_sealed(target / "journal.json", metadata)
 
@@ -404,9 +351,13 @@ class Journal(Stream):
         """Makes the log for examples like these, or checks that they are like the others."""
         # a vector may be followed by one with fractions or larger numbers; images are all of a kind
         dtype = x.dtype if x.ndim > 2 and x.dtype in (np.uint8, np.float32) else np.dtype(np.float64)
-        if self._shape is not None and (len(self) or (self._shape, self._dtype) == (x.shape[1:], dtype)):
-            if x.shape[1:] != self._shape:
-                raise BadInput(f"x has shape {x.shape[1:]}, but the examples of {self.directory} have {self._shape}")
+        if self._reader.shape is not None and (
+            len(self) or (self._reader.shape, self._reader.dtype) == (x.shape[1:], dtype)
+        ):
+            if x.shape[1:] != self._reader.shape:
+                raise BadInput(
+                    f"x has shape {x.shape[1:]}, but the examples of {self.directory} have {self._reader.shape}"
+                )
             if not self._log.inode:
                 self._create_log()
             return

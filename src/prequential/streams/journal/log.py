@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from prequential.errors import BadInput, DamageWarning
 from prequential.storage.files import new_file, opened, write_all
 from prequential.streams.journal.index import Index
@@ -19,13 +21,16 @@ from prequential.streams.journal.records import (
     HEAD,
     META,
     SKIPPABLE,
+    Example,
     Found,
     Header,
     Window,
     copy_bytes,
+    example_payload,
     gap,
     positions_of,
     read_header,
+    record,
     scan,
 )
 
@@ -214,7 +219,7 @@ class Log:
     # Writing.
 
     def append(self, examples: Sequence[bytes]) -> None:
-        """Adds whole records of examples: all of them, or where something is raised, none."""
+        """Adds whole records of examples; all of them or, where something is raised, none."""
         offsets, end = [], self.end
         for data in examples:
             offsets.append(end)
@@ -231,6 +236,15 @@ class Log:
             raise
         self._overhang = False
         self.length, self.end = self.length + len(examples), end
+
+    def append_examples(self, rows: np.ndarray, labels: Sequence[bytes]) -> None:
+        """Adds examples, given as x (n, ...) and the texts of their labels; all of them or none."""
+        self.append(
+            [
+                record(EXAMPLE, self.tag, position, example_payload(Example(position, row.tobytes(), text, b"", b"")))
+                for position, (row, text) in enumerate(zip(rows, labels, strict=True), self.length)
+            ]
+        )
 
     def append_gap(self, count: int) -> None:
         """Adds a record that stands for so many lost examples."""

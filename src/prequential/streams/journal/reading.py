@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
-from collections.abc import Hashable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from prequential.labels import label_text, read_label
 from prequential.storage.files import opened
 from prequential.streams.journal.log import READ, Log
 from prequential.streams.journal.records import (
@@ -26,9 +23,7 @@ from prequential.streams.journal.records import (
     read_run,
 )
 
-CACHED = 4096  # texts of labels and the labels they are
 LOST = "it was lost"
-_UNKNOWN = object()
 
 
 class Entry(NamedTuple):
@@ -98,54 +93,6 @@ def _by_index(log: Log, handle: int, start: int, stop: int, size: int) -> tuple[
         end = offset + header.size if header is not None and header.tag == log.tag else -1
         found.append(Entry(position, None, "its checksum is wrong"))
     return found, sure or log.index.rebuilt
-
-
-class LabelCache:
-    """Labels and their texts: the same few occur again and again, and turning one into the other takes a while."""
-
-    def __init__(self) -> None:
-        self._labels: dict[bytes, Hashable] = {}
-        self._texts: dict[tuple[type, Hashable], bytes] = {}
-
-    def decode(self, texts: list[bytes]) -> list[Hashable]:
-        """The labels that texts mean."""
-        labels = [self._labels.get(text, _UNKNOWN) for text in texts]
-        if _UNKNOWN in labels:
-            labels = [self._decode_one(text) for text in texts]
-        return labels
-
-    def _decode_one(self, text: bytes) -> Hashable:
-        label = self._labels.get(text, _UNKNOWN)
-        if label is _UNKNOWN:
-            label = read_label(text)
-            if len(self._labels) >= CACHED:
-                self._labels.clear()
-            self._labels[text] = label
-        return label
-
-    def encode(self, label: Hashable) -> bytes:
-        """The text of a label."""
-        kind: type = type(label)
-        if kind not in (str, int, bool):  # others may be equal and yet have different texts
-            return label_text(label).encode()
-        text = self._texts.get((kind, label))
-        if text is None:
-            text = label_text(label).encode()
-            if len(self._texts) >= CACHED:
-                self._texts.clear()
-            self._texts[kind, label] = text
-        return text
-
-
-def file_digest(path: Path, size: int | None) -> bytes:
-    """The SHA-256 of the first `size` bytes of a file; None: of all of it."""
-    digest = hashlib.sha256()
-    left = size
-    with path.open("rb") as file:
-        while block := file.read(1 << 20 if left is None else min(1 << 20, left)):
-            digest.update(block)
-            left = None if left is None else left - len(block)
-    return digest.digest()
 
 
 def ranges(positions: Iterable[int]) -> str:
