@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+# options by the names of version 0.1, which every version knows
 TRANSFORMERS = {
     "transformer": "transformer",
     "paper": "transformer(method=paper)",

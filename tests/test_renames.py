@@ -15,7 +15,7 @@ from prequential.comparisons.compare import Plan
 from prequential.errors import BadSetting
 from prequential.learners.transformer.learner import Learner
 from prequential.registry import make_learner
-from prequential.renames import OPTIONS, REMOVED, SETTINGS, RenamedSetting, current_names, one_warning, without_warning
+from prequential.renames import OPTIONS, SETTINGS, RenamedSetting, current_names, one_warning, without_warning
 from prequential.runs.run import Run
 from prequential.runs.settings import read_settings, read_stored_settings
 from prequential.settings import Settings
@@ -145,8 +145,7 @@ def test_on_the_command_line_there_is_one_line(tmp_path: Path, capsys, monkeypat
     assert capsys.readouterr().err == ""
 
 
-def test_a_setting_that_is_gone_is_accepted(monkeypatch, tmp_path: Path):
-    monkeypatch.setitem(REMOVED, "graphs", False)
+def test_a_setting_that_is_gone_is_accepted(tmp_path: Path):
     path = tmp_path / "own.toml"
     path.write_text("[learner]\ngraphs = false\n")
     with warnings.catch_warnings():
