@@ -178,7 +178,7 @@ class TestStored:
 class TestSteps:
     def test_files_of_every_format_are_kept(self):
         assert [path.name for path in STORED] == [f"format-{n}.tar.xz" for n in range(2, 2 + len(STORED))]
-        assert len(STORED) >= migrations.FORMAT - 2
+        assert len(STORED) >= migrations.FORMAT - 2  # those of the present one at the latest before the next
 
     def test_every_format_has_a_step(self):
         assert sorted(migrations.STEPS) == list(range(2, migrations.FORMAT + 1))
