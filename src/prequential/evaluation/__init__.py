@@ -1,4 +1,4 @@
-"""What is scored: running sums of what a learner was charged, and a record of every example."""
+"""Prequential evaluation: running scores, metrics, and a record of every example."""
 
 from prequential.evaluation.records import RecordWriter, read_records
 from prequential.evaluation.scores import Scores

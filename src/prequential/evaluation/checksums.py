@@ -1,7 +1,7 @@
 """The checksums of the parts of a folder of records, in a file that `sha256sum -c _sha256sums` reads as well.
 
 Behind the line of each part stands the digest of all lines up to it, so that damage to this file is noticed, and one digest
-in a checkpoint vouches for all parts before it, however many there are.
+in a checkpoint covers all parts before it, however many there are.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Checksums:
         self._end = self._write("".join(lines).encode()) if parts or self.path.exists() else 0
 
     def remove(self) -> None:
-        """Deletes the file and begins anew."""
+        """Deletes the file and starts over."""
         self.path.unlink(missing_ok=True)
         self.digest, self._end = START, 0
 
@@ -89,7 +89,7 @@ class Checksums:
 
 
 def read_checksums(directory: Path) -> Iterator[tuple[str, str, str]]:
-    """Name, checksum and digest of each part that the file tells of, in order, as far as it is not damaged."""
+    """Name, checksum and digest of each part listed in the file, in order, up to the first damaged line."""
     try:
         file = (directory / NAME).open("rb")
     except OSError:

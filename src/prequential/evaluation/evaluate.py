@@ -1,4 +1,4 @@
-"""The prequential loop: predict, be charged, learn."""
+"""Prequential (test-then-train) evaluation: predict, score, learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prequential.learners.charges import Charges
 from prequential.streams.convert import as_stream
 from prequential.streams.stream import Chunk
 
-# Called after each piece with the position behind it, the examples and their charges; returning True ends the run.
+# Called after each piece with the position after it, the examples and their charges; returning True ends the run.
 After = Callable[[int, Chunk, Charges], bool | None]
 
 PIECE = 64  # examples handed over at a time to a learner that takes them one by one
@@ -31,7 +31,7 @@ def evaluate(
     metrics: Iterable[Any] = (),
     after: After | None = None,
 ) -> Scores:
-    """Runs a learner over a stream: each example is predicted, charged, and only then learned.
+    """Runs a learner over a stream: each example is predicted and scored, and only then learned.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ def decode(new: Any, state: Any) -> Any:
 def _is_plain_object(value: Any) -> bool:
     """Whether all there is to an object is its class and its attributes: no slots, no C, no content of its own.
 
-    How Python would describe it to pickle tells; nothing is pickled.
+    This is read from `__reduce_ex__`; nothing is pickled.
     """
     try:
         make, arguments, state, items, pairs = value.__reduce_ex__(2)

@@ -215,7 +215,7 @@ class RecordWriter:
         return {first: found[first] for first in sorted(found) if first not in problems}, problems
 
     def _agrees(self, digest: str | None, checksums: dict[int, str], firsts: list[int]) -> bool:
-        """Whether these are the checksums that a checkpoint vouches for."""
+        """Whether these checksums add up to the digest in a checkpoint."""
         chain = START
         for first in firsts:
             if first not in checksums:
@@ -340,7 +340,7 @@ def read_records(
 
 
 def damage(part: Path) -> str | None:
-    """What is wrong with a part, as far as its checksum tells; None if nothing is, or it has no checksum yet.
+    """What is wrong with a part, by its checksum; None if nothing is, or it has no checksum yet.
 
     A part that is being replaced right now is looked at again.
     """

@@ -1,4 +1,4 @@
-"""Sums over everything a learner was charged, in memory that does not grow with the stream.
+"""Running scores of a learner, in memory that does not grow with the stream.
 
 All sums are taken one example after the other, so their last bit does not depend on how a stream was cut into chunks:
 scores kept during a run, scores of a run that was interrupted, and scores rebuilt from its records are the same.

@@ -1,4 +1,4 @@
-"""Writing files that survive: whole or not at all, synced, never through a symbolic link; and locks on directories.
+"""Durable files: written atomically, synced, never through a symbolic link; and locks on directories.
 
 Everything durable goes through `os.open`, `os.write`, `os.pwrite`, `os.ftruncate`, `os.fsync`, `os.replace`,
 `os.unlink` and `os.mkdir`, so that the power-loss simulation can see each operation.
@@ -63,12 +63,12 @@ def temporary_name(path: Path) -> Path:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file is what a process that was killed while it wrote may have left."""
+    """Whether a file is a temporary one, which a killed process may have left."""
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
 def remove_temporaries(directory: Path, *, shared: bool = False, of: str = "") -> None:
-    """Deletes what killed processes have left in a directory, or of one file in it.
+    """Deletes the temporary files of killed processes in a directory, or those of one file in it.
 
     Only its one writer may call it; in a directory shared by several, files of processes that are alive are left.
     """
@@ -170,7 +170,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class LockHeld(BadInput):
-    """Somebody else works in the directory."""
+    """Another process or learner has locked the directory."""
 
 
 class DirectoryLock:
@@ -195,7 +195,7 @@ class DirectoryLock:
         return self._handle is not None
 
     def take(self) -> None:
-        """Takes the lock, or says that somebody else has it."""
+        """Takes the lock, or raises LockHeld."""
         if self._handle is not None:
             return
         handle = open_own(self.directory / ".lock", os.O_RDWR | os.O_CREAT)
@@ -207,7 +207,7 @@ class DirectoryLock:
         self._handle = handle
 
     def wait(self, seconds: float) -> None:
-        """Takes the lock as soon as it is free, or says after so many seconds that somebody else has it."""
+        """Takes the lock as soon as it is free, or raises LockHeld after so many seconds."""
         end = time.monotonic() + seconds
         while True:
             try:
@@ -241,7 +241,7 @@ class DirectoryLock:
 
 @contextlib.contextmanager
 def storage(place: Path) -> Iterator[None]:
-    """Turns what the operating system says inside into one sentence on the place that was used."""
+    """Turns an OSError inside into a StorageError, one sentence that names the path."""
     try:
         yield
     except StorageError:
@@ -257,7 +257,7 @@ class KeptLock:
     """A lock on a directory for as long as its owner lives, of which a process keeps only some open at a time.
 
     With thousands of owners in one process, the handles of all their locks would be too many. Beyond `HELD`, the lock
-    that was not used for the longest time is let go and taken again before its owner's next write; who writes must
+    that was not used for the longest time is released and taken again before its owner's next write; a writer must
     therefore check that nobody else has written in between. In the same process, a second owner is always refused.
 
     Examples
@@ -292,7 +292,7 @@ class KeptLock:
             raise
 
     def ensure(self) -> None:
-        """Takes the lock again where it was let go."""
+        """Takes the lock again if it was released."""
         with KeptLock._guard:
             if self._lock is None:
                 raise BadInput(f"the lock on {self.directory} was given up")
@@ -305,7 +305,7 @@ class KeptLock:
                     oldest._lock.free()
 
     def free(self) -> None:
-        """Gives the directory up."""
+        """Releases the lock for good."""
         with KeptLock._guard:
             lock, self._lock = self._lock, None
             KeptLock._held.pop(id(self), None)

@@ -1,4 +1,4 @@
-"""From whatever holds examples to a stream."""
+"""Making a stream from any source of examples: frames, data loaders, iterables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prequential.streams.stream import Stream
 
 
 def as_stream(source: Any, *, label: str | None = None) -> Stream:
-    """The examples of nearly anything as a stream.
+    """Makes a stream from any source of examples.
 
     Parameters
     ----------

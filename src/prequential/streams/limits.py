@@ -107,6 +107,6 @@ def reason(error: BaseException) -> str:
 
 
 def short_path(path: str | Path) -> str:
-    """A path as it stands in a sentence: of a long one the end."""
+    """A path for a message; a long one is cut to its end."""
     text = str(path)
     return text if len(text) <= LONGEST_PATH else f"…{text[-LONGEST_PATH + 1 :]}"

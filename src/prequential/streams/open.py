@@ -1,4 +1,4 @@
-"""From what is written on a command line to a stream."""
+"""Opening a stream by its name or path, with options."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_stream(
     seed: int | None = None,
     **options: Any,
 ) -> Stream:
-    """The stream that a name or a path means.
+    """Opens a stream by its name or path.
 
     Parameters
     ----------

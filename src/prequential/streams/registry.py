@@ -19,7 +19,7 @@ class NamedStream:
     needs: dict[str, str] = field(default_factory=dict)  # options that must be given, and what they are
 
     def loader(self) -> Callable[..., Stream]:
-        """What makes the stream; imported only when it is asked for."""
+        """The class or function that makes the stream, imported on demand."""
         module, _, name = self.place.partition(":")
         made: Callable[..., Stream] = getattr(import_module(f"prequential.streams.{module}"), name)
         return made

@@ -70,7 +70,7 @@ class SpooledStream(Stream):
         return self._names or None
 
     def _collected(self, examples: Iterable[Any]) -> Iterator[tuple[np.ndarray, list[Hashable]]]:
-        """Single examples, in batches as large as is asked for."""
+        """Single examples, collected into batches as large as needed."""
         xs: list[np.ndarray] = []
         ys: list[Hashable] = []
         for item in examples:

@@ -1,4 +1,4 @@
-"""What a stream is: a re-readable, chronological sequence of labeled examples, read by position."""
+"""The base class of streams: re-readable, chronological sequences of labeled examples, read by position."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Stream(ABC):
 
 
 def in_reading_order(paths: Iterable[Path]) -> list[Path]:
-    """Files as a person counts them: part-2 before part-10.
+    """Files in natural order: part-2 before part-10.
 
     >>> [str(path) for path in in_reading_order([Path("p10"), Path("p2"), Path("p1")])]
     ['p1', 'p2', 'p10']
@@ -103,7 +103,7 @@ def in_reading_order(paths: Iterable[Path]) -> list[Path]:
 
 
 class CausalView(Stream):
-    """A view of a stream that ends at a moving present: reading past it is an error.
+    """A view of a stream up to the current position; reading beyond it is an error.
 
     Learners replay from such a view, so a replayed example can never lie in the future.
     """

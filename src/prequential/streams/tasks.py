@@ -18,7 +18,7 @@ TASKS_KEPT = 32  # tasks whose drawn indices stay in memory; more than the reade
 
 
 class Pool:
-    """The examples of a stream by arrays of positions, read when they are asked for; what a stream's `pool()` gives."""
+    """The examples of a stream by arrays of positions, read on demand; returned by a stream's `pool()`."""
 
     def __init__(self, stream: Stream, take: Callable[[np.ndarray], np.ndarray]) -> None:
         self.stream, self._take = stream, take

@@ -1,4 +1,4 @@
-"""CLOC: 39 million photos in the order they were taken, to be told where (Cai, Sener, Koltun 2021).
+"""CLOC: 39 million photos in the order they were taken, to predict where (Cai, Sener, Koltun 2021).
 
 The official metadata comes in two forms, both taken as they are, and never unpickled in a way that could run code:
 

@@ -64,7 +64,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Photos:
-    """What stands behind consecutive photos, for measuring only: a learner never sees it."""
+    """The latent variables of consecutive photos, for measurements only; a learner never sees them."""
 
     place: np.ndarray  # the class
     user: np.ndarray  # hash of the photographer
@@ -146,7 +146,9 @@ class PhotoStream(Stream):
         rank = np.arange(classes)
         region = rank % regions  # every region has popular and rare places
         order = np.argsort(region, kind="stable")
-        self._label = np.argsort(self._hash("label", rank), kind="stable")[order]  # a class number tells nothing
+        self._label = np.argsort(self._hash("label", rank), kind="stable")[
+            order
+        ]  # so that a class number carries no information
         self._weight = ((1 << 30) // ((region + REGION_SHIFT) * (rank // regions + ZIPF_SHIFT)))[order]
         self._lived_in = np.cumsum(self._weight)  # where people live does not change with fashion
         self._region_of = region[order]

@@ -17,7 +17,7 @@ FIRST, END = 946684800, 1514764800  # 2000 and 2018: times before and after are 
 class YfccStream(Stream):
     """The records of `yfcc_poi9.npz` (geo-tagged photos of YFCC100M in nine cities), to be predicted: the place.
 
-    An example tells who takes the photo and when, nothing of what is on it:
+    An example holds who takes the photo and when, but not what is in it:
 
     * `user_code` numbers of ±1, a fixed code of the photographer;
     * sine and cosine of the hour of the day, the day of the week and the season (UTC);

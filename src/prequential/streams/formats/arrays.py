@@ -130,7 +130,7 @@ class ArrayStream(Stream):
         return self._hash
 
     def pool(self) -> tuple[Pool, np.ndarray]:
-        """All examples by position, read when they are asked for, and their labels: what `SplitStream` takes."""
+        """All examples by position, read on demand, and their labels: what `SplitStream` takes."""
         y = self.y if self._index is None else self.y[self._index]
         if y.dtype.kind in "fOM":
             for i, label in enumerate(y.tolist()):

@@ -102,7 +102,7 @@ def batches_of_file(path: Path, data: Any) -> tuple[list[About], list[About]]:
 
 
 def messages_of_stream(path: Path, data: Any) -> list[About]:
-    """All messages of a file in Arrow's stream format, one behind the other."""
+    """All messages of a file in Arrow's stream format, in order."""
     found: list[About] = []
     at = 0
     while (about := message(path, data, at, len(data))) is not None:

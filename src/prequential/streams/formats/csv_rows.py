@@ -107,7 +107,7 @@ class CsvRows:
     def text(self, lines: pa.Table) -> bytes:
         """What `lines` was made from."""
         pieces = []
-        for chunk in lines.column("line").chunks:  # the values of a chunk lie one behind the other
+        for chunk in lines.column("line").chunks:  # the values of a chunk are contiguous
             _, offsets, data = chunk.buffers()
             if len(chunk) and data is not None:
                 places = np.frombuffer(offsets, np.int32)

@@ -46,7 +46,7 @@ COPY = ".manifest.json.copy"
 class FeatureStream(Stream):
     """The features and labels in a folder written by `FeatureWriter` or `prequential features`.
 
-    A read maps its rows, copies them and lets go of the map, so no number of examples or readers fills the memory.
+    A read maps its rows, copies them and closes the map, so memory does not grow with examples or readers.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class FeatureStream(Stream):
         return np.array(starts)
 
     def pool(self) -> tuple[Pool, np.ndarray]:
-        """All rows by position, read when they are asked for, and their labels: what `SplitStream` takes."""
+        """All rows by position, read on demand, and their labels: what `SplitStream` takes."""
         numbers = [
             self._part(shard["y"], np.dtype(np.int32), (int(shard["rows"]),), 0, int(shard["rows"]))
             for shard in self._shards

@@ -108,7 +108,7 @@ def check_content(path: Path, expected: str | None) -> None:
 
 
 def check_shard(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Where the numbers of a shard begin, after making sure that it is the array the manifest tells of."""
+    """Where the numbers of a shard begin, after a check that it is the array listed in the manifest."""
     try:
         with path.open("rb") as file:
             np.lib.format.read_magic(file)

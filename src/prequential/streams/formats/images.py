@@ -30,7 +30,7 @@ from prequential.streams.tasks import Pool
 MOST_WORKERS = 256  # threads that decode; more only take memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
-LOOK = 256  # images looked at in one go when all of them are
+LOOK = 256  # images checked at a time when all of them are
 LARGE = 2**22  # pixels from which images are decoded one at a time
 MAX_SIZE = 2**22  # pixels of the first image up to which it says the size of all
 
@@ -120,7 +120,7 @@ class DecodedStream(Stream):
         return self._hash
 
     def pool(self) -> tuple[Pool, np.ndarray]:
-        """All images by position, decoded when they are asked for, and their labels: what `SplitStream` takes."""
+        """All images by position, decoded on demand, and their labels: what `SplitStream` takes."""
         labels = self.rows.labels(np.arange(len(self)) if self._index is None else np.asarray(self._index))
         return Pool(self, lambda positions: self._take(positions)[0]), np.array(labels)
 
@@ -348,7 +348,7 @@ def files_hash(files: Callable[[], Iterator[Path]]) -> str:
 class Decoder:
     """Decodes and scales images in worker threads, in order, a few ahead.
 
-    Threads and not processes: Pillow lets go of Python's lock while it decodes and scales, so threads use all
+    Threads and not processes: Pillow releases the GIL while it decodes and scales, so threads use all
     processors just as well, and unlike processes they start at once, hand over an image without copying it, and
     work in any program, also one that is not guarded by `if __name__ == "__main__"`. `benchmarks/decoding.py`
     measures both.

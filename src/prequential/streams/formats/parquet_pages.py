@@ -135,7 +135,7 @@ def _longest(column: Chunk, data: Any, page: Page) -> int:
 
 
 def _pages(where: str, data: Any, column: Chunk) -> Iterator[Page]:
-    """The pages of a column of a row group, one behind the other."""
+    """The pages of a column of a row group, in order."""
     at, end = column.begin, column.begin + column.packed
     if at < 4 or end > len(data) or column.packed < 0 or column.values < 0:
         raise BadInput(f"{where} is said to take bytes {at} to {end} of a file of {len(data)}")

@@ -77,7 +77,7 @@ def write_log(
 def close_gaps(log: Log, metadata: Metadata, start: int, earliest: int, offset: int) -> None:
     """Replaces a log by one in which the examples from `start` on follow each other without gaps.
 
-    The bytes of damaged examples are copied to files of their own first; the log is replaced in one go.
+    The bytes of damaged examples are copied to files of their own first; the log is replaced atomically.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def close_gaps(log: Log, metadata: Metadata, start: int, earliest: int, offset: 
 
 
 def convert(old: OldJournal, identity: str) -> None:
-    """Writes a journal of the first format anew in the current one; the old files go when the new ones are safe."""
+    """Converts a journal of the first format; the old files are removed once the new ones are synced."""
     metadata = new_metadata(identity, old.shape, old.dtype)
     (old.directory / "index.bin").unlink(missing_ok=True)
     write_log(old.directory / "log.bin", metadata, old.entries, old.length)

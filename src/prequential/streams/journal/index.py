@@ -1,4 +1,4 @@
-"""Where each record of a journal's log begins. All of it can be found again from the log, so it is never trusted."""
+"""The index of a journal's log: the offset of each record. It can be rebuilt from the log, so it is never trusted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Index:
 
     def __init__(self, path: Path, tag: int) -> None:
         self.path, self.tag = path, tag
-        self.rebuilt = False  # whether it was made from the log by who uses it now
+        self.rebuilt = False  # whether this object has rebuilt it from the log
         self._temporary: IO[bytes] | None = None
 
     def offsets(self, start: int, stop: int) -> list[int]:
@@ -72,7 +72,7 @@ class Index:
         return None
 
     def begin(self, *, temporary: bool = False) -> None:
-        """Starts anew, empty."""
+        """Makes the index empty."""
         if temporary:
             self._temporary = tempfile.TemporaryFile()  # noqa: SIM115 (kept until the journal is gone)
         with self._open(os.O_RDWR | os.O_CREAT | os.O_TRUNC) as handle:
@@ -80,11 +80,11 @@ class Index:
             write_all(handle, HEAD.pack(MAGIC, self.tag, 0), 0)
 
     def extend(self, start: int, offsets: Sequence[int], *, temporary: bool = False) -> None:
-        """Says where records from a position on begin."""
+        """Sets the offsets of the records from a position on."""
         self._put(start, np.asarray(offsets, "<u8").tobytes(), temporary)
 
     def fill(self, start: int, count: int, offset: int, *, temporary: bool = False) -> None:
-        """Says that one record stands for many positions."""
+        """Sets the offset of many positions that one record covers."""
         for first in range(start, start + count, 1 << 16):
             self._put(first, np.full(min(1 << 16, start + count - first), offset, "<u8").tobytes(), temporary)
 

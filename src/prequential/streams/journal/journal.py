@@ -160,12 +160,12 @@ class Journal(Stream):
 
     @property
     def identity(self) -> str | None:
-        """The id that stands in all of its files."""
+        """The id in all of its files."""
         return None if self._metadata is None else str(self._metadata["id"])
 
     @property
     def generation(self) -> int:
-        """How often positions that had been given were given anew."""
+        """How often the journal was cut back, so that positions were used again."""
         return len(self._restarts)
 
     @property
@@ -184,7 +184,7 @@ class Journal(Stream):
         return None if example is None else zlib.crc32(example_payload(example))
 
     def refresh(self) -> int:
-        """Takes what has been added since, by whoever writes it; the length now."""
+        """Picks up what another process has appended since; the length now."""
         if not self.write:
             with storage(self.directory):
                 try:
@@ -249,7 +249,7 @@ class Journal(Stream):
             log.append_examples(rows, texts)
 
     def append_gap(self, count: int, like: np.ndarray | None = None) -> None:
-        """Goes on so many positions later: the examples in between are lost.
+        """Skips so many positions, whose examples are lost.
 
         Where there are no examples at all, `like` (1, ...) says what they look like.
         """
@@ -266,11 +266,11 @@ class Journal(Stream):
         self.sync()
 
     def mark(self) -> Mark:
-        """Where it stands, for `rollback`."""
+        """The current end, for `rollback`."""
         return Mark(self._log.length, self._log.end)
 
     def rollback(self, mark: Mark) -> None:
-        """Takes back what was appended since, as if it had never been; never fails."""
+        """Undoes what was appended since the mark; never fails."""
         self._log.rollback(mark)
 
     def truncate(self, length: int) -> None:
@@ -301,9 +301,9 @@ class Journal(Stream):
                 self._write_metadata()
 
     def compact(self, start: int) -> list[int]:
-        """Closes the gaps from `start` on: what follows them moves up. The positions that were lost.
+        """Closes the gaps from `start` on, so that later examples move up; returns the positions that were lost.
 
-        What is damaged is copied to a file of its own first; the log is replaced in one go.
+        What is damaged is copied to a file of its own first; the log is replaced atomically.
         """
         self._check_writer()
         lost = [position for position, _ in self.damaged(start)]
@@ -381,13 +381,13 @@ class Journal(Stream):
             write_sealed(self.directory / "journal.json", self._metadata)
 
     def _restart(self, position: int) -> None:
-        """Says that from here on positions are given anew: what was saved beyond it is no longer of this journal."""
+        """Records that positions from here on are used again, so that saves beyond it are not used."""
         assert self._metadata is not None
         self._metadata = {**self._metadata, "restarts": [*self._restarts, position]}
         self._write_metadata()
 
     def close(self) -> None:
-        """Lets another writer have it; reading goes on to work."""
+        """Releases the lock, so that another writer can open it; reading still works."""
         self.write = self._log.write = False
         if self._lock is not None:
             self._lock.free()

@@ -196,7 +196,7 @@ class Log:
         return place
 
     def rebuild_index(self, handle: int) -> None:
-        """Makes the index anew from the log, once: after that, what it does not find is damaged."""
+        """Rebuilds the index from the log, once; after that, a record that it does not find is damaged."""
         length, end = self.length, self.end
         self.index.begin(temporary=not self.write)
         self._scan_from(handle, 0, 0, end, cut=False)
@@ -205,7 +205,7 @@ class Log:
         self.length, self.end, self.index.rebuilt = length, end, True
 
     def locate(self, position: int) -> tuple[int, int]:
-        """The first position that the record of this one stands for, and where it begins."""
+        """The first position that the record of this one covers, and the record's offset."""
         with opened(self.path, READ) as handle:
             (offset,) = self.index.offsets(position, position + 1) or (self.end,)
             if self._next(Window(handle, self.end, 4096), position, offset) is None:
@@ -247,7 +247,7 @@ class Log:
         )
 
     def append_gap(self, count: int) -> None:
-        """Adds a record that stands for so many lost examples."""
+        """Adds a record that covers so many lost examples."""
         data = gap(self.tag, self.length, count)
         self._write(data, 1)
         self.index.fill(self.length, count, self.end)

@@ -1,4 +1,4 @@
-"""What a journal says about itself: `journal.json`, with a copy of it as the first record of the log."""
+"""The metadata of a journal: `journal.json`, with a copy as the first record of the log."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def read_log_metadata(log: Path) -> Metadata | None:
 def reconcile(
     directory: Path, stated: Metadata | None, problem: str, *, expected: str | None, write: bool
 ) -> tuple[Metadata | None, str]:
-    """The metadata that holds where `journal.json` and the log may disagree, and why `journal.json` is to be written anew.
+    """The valid metadata where `journal.json` and the log may disagree, and why `journal.json` must be rewritten.
 
     Parameters
     ----------

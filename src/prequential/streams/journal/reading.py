@@ -49,7 +49,7 @@ def read_block(log: Log, start: int, stop: int, size: int) -> tuple[np.ndarray, 
 
 
 def read_entries(log: Log, start: int, stop: int, size: int) -> list[Entry]:
-    """What is found at each position, where x takes `size` bytes; an index that proves wrong is made anew."""
+    """What is found at each position, where x takes `size` bytes; an index that is wrong is rebuilt."""
     with opened(log.path, READ) as handle:
         found, sure = _by_index(log, handle, start, stop, size)
         if not sure:

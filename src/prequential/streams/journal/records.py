@@ -1,4 +1,4 @@
-"""The records of a journal's log: each says what it is, where it belongs and what its bytes add up to.
+"""The binary format of a journal's log: records with a header, a position and checksums.
 
 A record is a header of 32 bytes and a payload. All numbers are little-endian.
 
@@ -32,9 +32,9 @@ EXAMPLE_HEAD = struct.Struct("<QIIII")
 COUNT = struct.Struct("<Q")
 
 META, EXAMPLE, GAP = 0, 1, 2
-SKIPPABLE = 1  # a flag: who does not know this kind may go on without it
+SKIPPABLE = 1  # a flag: a reader that does not know this kind may skip the record
 
-MOST = 1 << 31  # positions that one gap may stand for
+MOST = 1 << 31  # positions that one gap may cover
 BLOCK = 1 << 20  # bytes read at a time while scanning
 
 
@@ -67,7 +67,7 @@ class Found(NamedTuple):
     offset: int
     size: int
     position: int  # of the record; of bytes that are none, the first position that may have been in them
-    span: int  # how many positions it stands for
+    span: int  # how many positions it covers
     header: Header | None  # None: damaged
     payload: bytes  # of a record; empty where it is damaged
     reason: str = ""  # what is wrong
@@ -91,7 +91,7 @@ def example_payload(example: Example) -> bytes:
 
 
 def gap(tag: int, position: int, count: int) -> bytes:
-    """A record that stands for examples that are lost."""
+    """A record that covers examples that are lost."""
     return record(GAP, tag, position, COUNT.pack(count))
 
 
@@ -130,10 +130,9 @@ _FIELDS = np.dtype(
 def read_run(
     data: bytes, offsets: np.ndarray, *, position: int, tag: int, size: int
 ) -> tuple[np.ndarray, list[bytes]] | None:
-    """The x bytes (n, size) and label texts of examples that lie one behind the other, at these places of the data.
+    """The x bytes (n, size) and label texts of consecutive examples at these offsets of the data.
 
-    None if anything at all is not as it should be; then each is looked at on its own. All at once it takes a fifth of
-    the time.
+    None if anything is wrong; then each is read on its own. Checking all at once takes a fifth of the time.
     """
     ends = np.append(offsets[1:], len(data))
     if offsets[0] != 0 or (ends - offsets < _FIELDS.itemsize + size).any():
@@ -160,7 +159,7 @@ def read_run(
 
 
 def positions_of(header: Header, payload: bytes | memoryview) -> int:
-    """How many positions a record stands for."""
+    """How many positions a record covers."""
     if header.kind == EXAMPLE:
         return 1
     if header.kind == GAP and len(payload) >= COUNT.size:
