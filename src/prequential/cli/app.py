@@ -38,8 +38,9 @@ def run(
 ) -> None:
     """Run a learner over a stream: each example is predicted, charged, and only then learned.
 
-    Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task. For these the
-    learner's settings are --depth 2 --window 256 --chunk-size 50 --num-streams 8 --learning-rate 0.064 --recent-window 0
+    Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task. For these
+    the learner's settings are --depth 2 --window 256 --chunk-size 50 --num-streams 8 --learning-rate 0.064
+    --recent-window 0
     --num-neighbors 0, unless you say otherwise.
 
     Parameters
@@ -70,8 +71,8 @@ def resume(
     directory
         The directory of the run.
     set_aside
-        Go on although parts of the records are damaged or missing: they are moved to records/_damaged, and the records lack
-        their rows. Scores do not depend on them.
+        Go on although parts of the records are damaged or missing: they are moved to records/_damaged, and the records
+        lack their rows. Scores do not depend on them.
     trust
         Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
     """
@@ -129,12 +130,13 @@ def features(
     out
         The folder for the features; `prequential run --stream FOLDER` reads them.
     network
-        resnet50, mae-vit-b, mae-vit-l, dinov2-b, any vision model of the Hugging Face hub as owner/name, timm:NAME, or a
-        local folder of weights.
+        resnet50, mae-vit-b, mae-vit-l, dinov2-b, any vision model of the Hugging Face hub as owner/name, timm:NAME, or
+        a local folder of weights.
     images
         For cloc: the folder that the paths in the metadata start from.
     label
-        For manifests and tables: the column of the labels; by default one called label, y, target or class, else the last.
+        For manifests and tables: the column of the labels; by default one called label, y, target or class, else the
+        last.
     time
         For manifests and tables: the column to order by.
     image

@@ -1,4 +1,4 @@
-"""The commands that work on many runs: compare, experiment, report, sweep, pareto. Heavy imports wait until they are needed."""
+"""Commands for many runs: compare, experiment, report, sweep, pareto. Heavy imports wait until they are needed."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def compare(
     preset
         table1: the rows of the paper's Table 1 on the stream photos, and whether their order comes out again.
     learners
-        Learners by name (docs/baselines.md lists them: transformer, last-label, kalman, ...), river:CLASS, sklearn:CLASS,
-        or a class of your own as MODULE:CLASS. Options are in parentheses: "majority(window=50)".
+        Learners by name (docs/baselines.md lists them: transformer, last-label, kalman, ...), river:CLASS,
+        sklearn:CLASS, or a class of your own as MODULE:CLASS. Options are in parentheses: "majority(window=50)".
     on
-        What to compare them on: streams as for `run`; digits by default. Options are in parentheses: "digits(tasks=20)".
+        What to compare them on: streams as for `run`; digits by default. Options are in parentheses:
+        "digits(tasks=20)".
     seeds
         Each is a run; it makes the learner and, where that is drawn at random, the stream. By default --seed.
     examples
@@ -127,7 +128,8 @@ def experiment(
     Parameters
     ----------
     name
-        Which one; `list` shows all of them, and `claims FOLDER...` makes the page on all claims from the results in folders.
+        Which one; `list` shows all of them, and `claims FOLDER...` makes the page on all claims from the results in
+        folders.
     folders
         For `claims`: where results are.
     scale
@@ -135,8 +137,8 @@ def experiment(
     seeds
         How many seeds.
     stream
-        The data, as for `run`: emnist:PATH, cifar100:PATH, or a folder of features extracted from CLOC. Without it the experiments
-        on CLOC run on `photos`, a stand-in.
+        The data, as for `run`: emnist:PATH, cifar100:PATH, or a folder of features extracted from CLOC. Without it the
+        experiments on CLOC run on `photos`, a stand-in.
     jobs
         How many runs at a time; by default as many as there are cores, which they share.
     precision
@@ -234,8 +236,8 @@ def sweep(
     jobs
         How many runs at a time, with one thread each; by default as many as there are cores. 0: in this process.
     storage
-        Where the trials are kept: a database URL or journal:PATH, which many machines can share; by default SQLite in the
-        directory.
+        Where the trials are kept: a database URL or journal:PATH, which many machines can share; by default SQLite in
+        the directory.
     out
         Directory for the results; by default runs/ and the name of the sweep.
     trust

@@ -257,7 +257,7 @@ def _order(rows: list[Row], stream: str) -> list[str]:
 
 
 def _folders(names: Iterable[str]) -> dict[str, str]:
-    """A folder for each name: what is left of it without special characters, with a hash where two would be the same."""
+    """A folder for each name: the name without special characters, with a hash where two would be the same."""
     folders: dict[str, str] = {}
     for name in names:
         kind, colon, place = name.partition(":")

@@ -2,7 +2,8 @@
 
 Shows: average accuracy over the learning rate for each chunk size, and the best over all rates by chunk size.
 
-Settings (paper): as `cloc-features`, S 32 to 1024, seven learning rates. Small: the first 20,000 of `photos`, S 16, 64, 256, three rates.
+Settings (paper): as `cloc-features`, S 32 to 1024, seven learning rates. Small: the first 20,000 of `photos`, S 16, 64,
+256, three rates.
 
 Hardware and time: 2 cores; small 10 minutes.
 

@@ -74,7 +74,7 @@ def swept(request: Request, tag: str, values: tuple[int, ...], **more: Any) -> l
 
 
 def figures_of_sweep(results: Results, setting: str, over: str) -> dict[str, CaptionedFigure]:
-    """Average accuracy over the learning rate, a line for each value of a setting; and over the setting, each at its best rate."""
+    """Average accuracy by learning rate, a line for each value of a setting; and by setting, at its best rate."""
 
     def accuracies(**tags: Any) -> list[float]:
         return [o.accuracy for o in results.where(**tags).outcomes]

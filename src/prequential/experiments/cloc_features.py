@@ -1,10 +1,11 @@
 """CLOC on given features: the transformer against itself without images, without context, and an oracle of labels.
 
-Shows: accuracy over the stream, and of the latest examples, of the pi-transformer, of no-image (labels alone), no-attention (C = 0: the
-image alone), and of the oracle that is right where the label is among the last 100.
+Shows: accuracy over the stream, and of the latest examples, of the pi-transformer, of no-image (labels alone),
+no-attention (C = 0: the image alone), and of the oracle that is right where the label is among the last 100.
 
-Settings (paper): 4 blocks, D 1024, C 512, S 256, 8 streams, step size 0.03/D, ResNet-50 features. Small: the first 500,000 of `photos`,
-2 blocks, D 128, C 256, S 64, 4 streams, step size 0.18/D, and the claims are about the last tenth of them.
+Settings (paper): 4 blocks, D 1024, C 512, S 256, 8 streams, step size 0.03/D, ResNet-50 features. Small: the first
+500,000 of `photos`, 2 blocks, D 128, C 256, S 64, 4 streams, step size 0.18/D, and the claims are about the last tenth
+of them.
 
 Hardware and time: 2 cores; small 15 minutes; the transformer begins to use its context at about 80,000 examples.
 

@@ -2,12 +2,15 @@
 
 Shows: which accuracy can be had for how much compute with pi and with 2-token.
 
-Settings (paper): D 16 to 4096, 1 to 12 blocks, 1 to 16 streams, C 128 to 2048, weight decay 1e-2 to 3e-2, 250 random runs a method.
-Small: 16 runs a method, D 32 to 256, 1 to 6 blocks, 1 to 8 streams, C 64 to 512, on the first 10,000 of `photos`.
+Settings (paper): D 16 to 4096, 1 to 12 blocks, 1 to 16 streams, C 128 to 2048, weight decay 1e-2 to 3e-2, 250 random
+runs a method. Small: 16 runs a method, D 32 to 256, 1 to 6 blocks, 1 to 8 streams, C 64 to 512, on the first 10,000 of
+`photos`.
 
-Hardware and time: 2 cores; small 25 minutes. The same as a study that many machines work on: `prequential sweep` with method "random".
+Hardware and time: 2 cores; small 25 minutes. The same as a study that many machines work on: `prequential sweep` with
+method "random".
 
-Expected: both methods have about the same front; good pi-transformers are wide and shallow (2 to 4 blocks), good 2-token ones deeper.
+Expected: both methods have about the same front; good pi-transformers are wide and shallow (2 to 4 blocks), good
+2-token ones deeper.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Shows: accuracy over the stream with the extractor learned jointly, against the same without context.
 
-Settings (paper): ConvNeXt-T with LayerNorm at 160 × 160, step size 3e-4; pi with 2 blocks, D 1024, S 256, C 2048, 8 streams, step
-size 0.01/D, on `cloc:METADATA --images FOLDER`. Small: CLOC's photos are not available and `photos` has no images, so ConvNeXt-T learns
-from 10,000 small CIFAR-100 images of ten classes (S 32, C 256, 2 streams, D 128): that it learns from scratch, and no more. It needs
-`--stream cifar100:PATH`.
+Settings (paper): ConvNeXt-T with LayerNorm at 160 × 160, step size 3e-4; pi with 2 blocks, D 1024, S 256, C 2048, 8
+streams, step size 0.01/D, on `cloc:METADATA --images FOLDER`. Small: CLOC's photos are not available and `photos` has
+no images, so ConvNeXt-T learns from 10,000 small CIFAR-100 images of ten classes (S 32, C 256, 2 streams, D 128): that
+it learns from scratch, and no more. It needs `--stream cifar100:PATH`.
 
 Hardware and time: 2 cores; small 15 minutes.
 

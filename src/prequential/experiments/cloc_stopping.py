@@ -2,8 +2,8 @@
 
 Shows: average accuracy over the stream when nothing is learned by gradient from a position on.
 
-Settings (paper): as `cloc-features`, stopped at 0.5, 1, 2, 5, 10 and 20 million. Small: the first 40,000 of `photos`, stopped at 1,
-2, 5, 10 and 20 thousand.
+Settings (paper): as `cloc-features`, stopped at 0.5, 1, 2, 5, 10 and 20 million. Small: the first 40,000 of `photos`,
+stopped at 1, 2, 5, 10 and 20 thousand.
 
 Hardware and time: 2 cores; small 8 minutes.
 

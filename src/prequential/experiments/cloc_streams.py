@@ -1,8 +1,10 @@
 """CLOC: the number of replay streams E; more of them help, and forgive a low learning rate.
 
-Shows: average accuracy over the learning rate for each number of streams, and the best over all rates by number of streams.
+Shows: average accuracy over the learning rate for each number of streams, and the best over all rates by number of
+streams.
 
-Settings (paper): as `cloc-features`, E 1 to 16, seven learning rates. Small: the first 20,000 of `photos`, E 1, 2, 4, 8, three rates.
+Settings (paper): as `cloc-features`, E 1 to 16, seven learning rates. Small: the first 20,000 of `photos`, E 1, 2, 4,
+8, three rates.
 
 Hardware and time: 2 cores; small 10 minutes.
 

@@ -1,15 +1,16 @@
 """CLOC: the paper's Table 1, the rows that learn on given features.
 
-Shows: average accuracy of every baseline and of the transformer. `prequential compare table1` is the same as a comparison, with tables in
-LaTeX and with the order of the rows checked.
+Shows: average accuracy of every baseline and of the transformer. `prequential compare table1` is the same as a
+comparison, with tables in LaTeX and with the order of the rows checked.
 
-Settings: the baselines' own; the transformer's as in `cloc-features`. Small: the first 500,000 of `photos`, and the claims are about the
-last tenth of them: at the start, which is most of a short stream, the transformer has not found out yet what its context is for.
+Settings: the baselines' own; the transformer's as in `cloc-features`. Small: the first 500,000 of `photos`, and the
+claims are about the last tenth of them: at the start, which is most of a short stream, the transformer has not found
+out yet what its context is for.
 
 Hardware and time: 2 cores; small 30 minutes.
 
-Expected on CLOC: last label 12 %, no image 18 %, no attention 19 %, ER 20 %, ACM 26 %, Kalman 30 %, Replay Streams 38 %,
-both with a network learned online 37 %, transformer 59 %.
+Expected on CLOC: last label 12 %, no image 18 %, no attention 19 %, ER 20 %, ACM 26 %, Kalman 30 %, Replay Streams 38
+%, both with a network learned online 37 %, transformer 59 %.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Shows: accuracy over the latest examples of both models for several seeds of the initial weights, on the same stream.
 
-Settings (paper): 2-token with 8 blocks, pi with 4, D 1024, the first 10 million examples, several seeds. Small: the first 20,000 of
-`photos`, 4 and 2 blocks, D 128, three seeds at least; that is before either has begun to use its context (see `cloc-features`).
+Settings (paper): 2-token with 8 blocks, pi with 4, D 1024, the first 10 million examples, several seeds. Small: the
+first 20,000 of `photos`, 4 and 2 blocks, D 128, three seeds at least; that is before either has begun to use its
+context (see `cloc-features`).
 
 Hardware and time: 2 cores; small 5 minutes.
 
@@ -68,7 +69,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _rise(scores: Scores) -> tuple[float, int]:
-    """By how much the accuracy rises from the first tenth of the stream to the last, and where it is halfway for the first time."""
+    """How much the accuracy rises from the first tenth of the stream to the last, and where it is first halfway."""
     curve = scores.curve(max(1, scores.count // 10))
     whole = curve["position"] >= scores.count // 10
     position, accuracy = curve["position"][whole], curve["accuracy"][whole]

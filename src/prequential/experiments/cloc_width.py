@@ -2,7 +2,8 @@
 
 Shows: average accuracy over the learning rate for each width, and the best over all rates by width.
 
-Settings (paper): as `cloc-features`, D 128 to 2048, seven learning rates. Small: the first 20,000 of `photos`, D 32, 64, 128, 256, three rates.
+Settings (paper): as `cloc-features`, D 128 to 2048, seven learning rates. Small: the first 20,000 of `photos`, D 32,
+64, 128, 256, three rates.
 
 Hardware and time: 2 cores; small 12 minutes.
 

@@ -1,9 +1,11 @@
 """CLOC: the attention window C; up to about 512 examples it helps.
 
-Shows: accuracy over the stream, and of the latest examples, for each window, and over the learning rate where several are run.
+Shows: accuracy over the stream, and of the latest examples, for each window, and over the learning rate where several
+are run.
 
-Settings (paper): as `cloc-features`, C 16 to 2048, seven learning rates. Small: the first 500,000 of `photos`, C 16, 64, 256, 512, and one
-rate: before about 80,000 examples no context is used, so that shorter runs would say nothing. The claim is about the last tenth.
+Settings (paper): as `cloc-features`, C 16 to 2048, seven learning rates. Small: the first 500,000 of `photos`, C 16,
+64, 256, 512, and one rate: before about 80,000 examples no context is used, so that shorter runs would say nothing. The
+claim is about the last tenth.
 
 Hardware and time: 2 cores; small 20 minutes.
 

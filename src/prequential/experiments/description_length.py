@@ -1,9 +1,10 @@
 """Description length: how many bits several models need to say the labels of a data set, one after the other.
 
-Shows: the prequential code length of the labels over the stream under several learners; less is better, and no test set is needed.
+Shows: the prequential code length of the labels over the stream under several learners; less is better, and no test set
+is needed.
 
-Settings: the learners' own; the transformer is the paper's pi-transformer (2 blocks, D 128, C 256, S 50, 8 streams). Small: 20 tasks of 200
-handwritten digits. Paper: 100 tasks.
+Settings: the learners' own; the transformer is the paper's pi-transformer (2 blocks, D 128, C 256, S 50, 8 streams).
+Small: 20 tasks of 200 handwritten digits. Paper: 100 tasks.
 
 Hardware and time: 2 cores; small 2 minutes.
 

@@ -1,4 +1,4 @@
-"""`prequential experiment`: runs what an experiment needs, draws its figures, and says whether the paper's claims held."""
+"""`prequential experiment`: runs the trials of an experiment, draws its figures, checks the paper's claims."""
 
 from __future__ import annotations
 
@@ -224,18 +224,20 @@ def _command(name: str, request: Request, stream: str, options: dict[str, Any]) 
 def _page(about: str, saved: dict[str, Any], request: Request) -> str:
     title, _, rest = about.strip().partition("\n")
     minutes = saved["seconds"] / 60
+    data = request.data if "photos" in saved["stream"] else f"`{saved['stream']}`"
+    cores = f"{saved['cores']} core{'s' * (saved['cores'] != 1)}"
     lines = [
         f"# {title}",
         "",
         rest.strip(),
         "",
-        f"Run on {request.data if 'photos' in saved['stream'] else '`' + saved['stream'] + '`'}, scale {saved['scale']}:",
+        f"Run on {data}, scale {saved['scale']}:",
         "",
         "```text",
         saved["command"],
         "```",
         "",
-        f"{len(saved['outcomes'])} runs, {minutes:.0f} minutes of runs in sum, {saved['cores']} core{'s' * (saved['cores'] != 1)}.",
+        f"{len(saved['outcomes'])} runs, {minutes:.0f} minutes of runs in sum, {cores}.",
         "",
     ]
     for figure, says in saved["figures"].items():

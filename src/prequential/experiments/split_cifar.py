@@ -2,13 +2,14 @@
 
 Shows: accuracy over time, per task, and within early, middle and late tasks.
 
-Settings (paper): 100 tasks of 5000 examples, 10 of 100 classes each; VGG++ with dropout 0.1, 4 blocks, D 256, S 50, step size 1e-4,
-20 streams. Small: 40 tasks of 1000, otherwise the same.
+Settings (paper): 100 tasks of 5000 examples, 10 of 100 classes each; VGG++ with dropout 0.1, 4 blocks, D 256, S 50,
+step size 1e-4, 20 streams. Small: 40 tasks of 1000, otherwise the same.
 
-Hardware and time: 2 cores; small two and a half to three hours a seed in float32, less with `--precision bfloat16` where the processor
-has it.
+Hardware and time: 2 cores; small two and a half to three hours a seed in float32, less with `--precision bfloat16`
+where the processor has it.
 
-Expected: as on Split-EMNIST, but it takes more examples; forty tasks are too few for the few-shot behavior to be complete.
+Expected: as on Split-EMNIST, but it takes more examples; forty tasks are too few for the few-shot behavior to be
+complete.
 """
 
 from __future__ import annotations

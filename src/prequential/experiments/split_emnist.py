@@ -1,16 +1,16 @@
 """Split-EMNIST: a transformer that struggles at first becomes a few-shot learner.
 
-Shows: instantaneous and averaged accuracy and log-loss, accuracy per task, and accuracy within a task for early, middle and late
-tasks (the paper's figures on Split-EMNIST), averaged over data seeds.
+Shows: instantaneous and averaged accuracy and log-loss, accuracy per task, and accuracy within a task for early, middle
+and late tasks (the paper's figures on Split-EMNIST), averaged over data seeds.
 
-Settings (paper): 100 tasks of 1000 examples, 10 of 47 classes each with a random label map; the ConvNet, 4 blocks, D 256, 4 heads,
-S 50, step size 1e-4 constant, 8 streams. Small: 20 tasks of 300, 2 blocks, D 128, step size 5e-4.
+Settings (paper): 100 tasks of 1000 examples, 10 of 47 classes each with a random label map; the ConvNet, 4 blocks, D
+256, 4 heads, S 50, step size 1e-4 constant, 8 streams. Small: 20 tasks of 300, 2 blocks, D 128, step size 5e-4.
 
-Hardware and time: 2 cores; paper scale 25 to 50 minutes a seed in float32 (`--precision bfloat16` less where the processor has it),
-small 2 minutes a seed.
+Hardware and time: 2 cores; paper scale 25 to 50 minutes a seed in float32 (`--precision bfloat16` less where the
+processor has it), small 2 minutes a seed.
 
-Expected: the first ten to twenty tasks are hard, then a few examples of a new task are enough. A plain implementation reached an average
-of 0.857 (0.540 nats) and 0.940 over the last ten tasks at paper scale.
+Expected: the first ten to twenty tasks are hard, then a few examples of a new task are enough. A plain implementation
+reached an average of 0.857 (0.540 nats) and 0.940 over the last ten tasks at paper scale.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def claims(results: Results) -> list[Claim]:
         ),
         Claim(
             "Late tasks need only a few examples.",
-            f"around the 40th example of a task {around(late, 40):.1%} in the last tenth of the tasks, {around(early, 40):.1%} in the first",
+            f"around the 40th example of a task {around(late, 40):.1%} in the last tenth of the tasks, "
+            f"{around(early, 40):.1%} in the first",
             around(late, 40) > around(early, 40) + 0.2,
         ),
     ]

@@ -1,13 +1,15 @@
 """Split-EMNIST with what goes beyond the paper: no struggling start, at fewer multiply-accumulates.
 
-Shows: instantaneous and averaged accuracy and log-loss, accuracy per task, and accuracy within early, middle and late tasks, of the paper's
-method and of `method="mixed"`: three heads mixed by what they were worth, predicting with an average of the parameters.
+Shows: instantaneous and averaged accuracy and log-loss, accuracy per task, and accuracy within early, middle and late
+tasks, of the paper's method and of `method="mixed"`: three heads mixed by what they were worth, predicting with an
+average of the parameters.
 
-Settings: the paper's method as in `split-emnist`. Mixed: the same networks but for hidden layers of 640 instead of 1024, and 7 streams instead of 8,
-which pays for the average's own pass; step size 3e-4, falling with the square root from example 25,000 on. Small: both with the small
-networks of `split-emnist`, 20 tasks of 300.
+Settings: the paper's method as in `split-emnist`. Mixed: the same networks but for hidden layers of 640 instead of
+1024, and 7 streams instead of 8, which pays for the average's own pass; step size 3e-4, falling with the square root
+from example 25,000 on. Small: both with the small networks of `split-emnist`, 20 tasks of 300.
 
-Hardware and time: 2 cores; paper scale 25 to 50 minutes for each of the two runs of a seed in float32, small 4 minutes a seed.
+Hardware and time: 2 cores; paper scale 25 to 50 minutes for each of the two runs of a seed in float32, small 4 minutes
+a seed.
 
 Expected: the mixed learner is ahead of the paper's in every tenth of the stream, and far ahead in the first.
 """
@@ -52,7 +54,8 @@ def claims(results: Results) -> list[Claim]:
     return [
         Claim(
             "(Not in the paper.) The slow start can be avoided at no extra cost.",
-            f"{first[1]:.1%} over the first ten tasks instead of {first[0]:.1%}, {mixed.mean():.1%} instead of {paper.mean():.1%} over all, "
+            f"{first[1]:.1%} over the first ten tasks instead of {first[0]:.1%}, "
+            f"{mixed.mean():.1%} instead of {paper.mean():.1%} over all, "
             f"with {mixed.mean('macs') / paper.mean('macs'):.2f} times the multiply-accumulates",
             first[1] > first[0] + 0.1 and mixed.mean("macs") <= paper.mean("macs"),
         )

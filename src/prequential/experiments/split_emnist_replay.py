@@ -2,8 +2,8 @@
 
 Shows: the final average accuracy by the step size, a line for each number of replay streams.
 
-Settings (paper): as `split-emnist`, streams 1, 2, 4, 8, 16 and step sizes 3e-5, 1e-4, 3e-4. Small: 20 tasks of 300 with streams 1, 4, 8 and
-step sizes 2e-4, 5e-4, 1e-3.
+Settings (paper): as `split-emnist`, streams 1, 2, 4, 8, 16 and step sizes 3e-5, 1e-4, 3e-4. Small: 20 tasks of 300 with
+streams 1, 4, 8 and step sizes 2e-4, 5e-4, 1e-3.
 
 Hardware and time: 2 cores; small 10 minutes a seed.
 

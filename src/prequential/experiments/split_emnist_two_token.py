@@ -2,8 +2,8 @@
 
 Shows: accuracy over time and per task for both models, averaged over data seeds.
 
-Settings (paper): as `split-emnist`; the 2-token model has a window of 1024 tokens, as many examples. Small: as `split-emnist`, 30 tasks
-of 300.
+Settings (paper): as `split-emnist`; the 2-token model has a window of 1024 tokens, as many examples. Small: as
+`split-emnist`, 30 tasks of 300.
 
 Hardware and time: 2 cores; small 5 minutes a seed.
 

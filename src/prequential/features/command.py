@@ -77,7 +77,8 @@ def open_images(
     if spec.name == "cloc":  # not as a stream, which would try all photos before the first is used
         for name, column in chosen.items():
             raise BadSetting(
-                f"--{name} {column} is for manifests and tables; the fields of {source} are known: class, time, user, path"
+                f"--{name} {column} is for manifests and tables; the fields of {source} are known: class, time, user, "
+                "path"
             )
         given: dict[str, Any] = {"images": images, "size": size, **options}
         known = ("images", "size", "workers", "converted")

@@ -34,10 +34,10 @@ def extract(
     """Runs a frozen network over all images and writes its features to a folder.
 
     Started again after an interruption it resumes, and the finished files are those of an uninterrupted run to the last
-    bit. Started again when finished, it does nothing. Images that are missing or cannot be decoded are skipped, counted,
-    and listed in skipped.jsonl with the reason; no pass over the images is needed for that. Beside the features lie
-    position.npy (the position in the source of each row), what else the source knows of its examples (CLOC: time.npy and
-    user.npy) and, where it knows tasks, task_starts.npy.
+    bit. Started again when finished, it does nothing. Images that are missing or cannot be decoded are skipped,
+    counted, and listed in skipped.jsonl with the reason; no pass over the images is needed for that. Beside the
+    features lie position.npy (the position in the source of each row), what else the source knows of its examples
+    (CLOC: time.npy and user.npy) and, where it knows tasks, task_starts.npy.
 
     Parameters
     ----------

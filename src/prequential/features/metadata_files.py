@@ -5,7 +5,8 @@
     time.npy, ...     (rows,) what the source knows of its examples besides the label: CLOC has time and user
     task_starts.npy   the rows at which tasks begin, where the source knows tasks
 
-The arrays are written from the source and skipped.jsonl when all features are there, before the folder counts as finished.
+The arrays are written from the source and skipped.jsonl when all features are there, before the folder counts as
+finished.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class SkippedList:
         if found != skipped or (checksum is not None and self.checksum != checksum):
             self.file.close()
             raise BadList(
-                f"{self.path} is damaged: it lists {found} skipped images, expected {skipped}; delete {directory} to extract anew"
+                f"{self.path} is damaged: it lists {found} skipped images, expected {skipped}; delete {directory} to "
+                "extract anew"
             )
         self.file.truncate(end)
         self.file.seek(end)

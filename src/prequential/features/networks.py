@@ -37,7 +37,8 @@ NAMES = {  # short names of the networks in the paper and their kin; any other n
 MOST_LAYERS, MOST_PIXELS, MOST_NUMBER = 4096, 2**14, 2**24  # in a configuration: layers, length of an image, any other
 CONFIGS = ("config.json", "preprocessor_config.json", "processor_config.json", "generation_config.json")
 CODE = (  # entries of a configuration that name code or other weights
-    "auto_map", "custom_generate", "custom_pipelines", "quantization_config", "use_pretrained_backbone", "kernel_config",
+    "auto_map", "custom_generate", "custom_pipelines", "quantization_config", "use_pretrained_backbone",
+    "kernel_config",
 )  # fmt: skip
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard deviation
 
@@ -340,7 +341,7 @@ def _check_config(folder: Path) -> None:
 
 
 def _asks_for_code(content: Any) -> str:
-    """The first entry, at any depth, by which a configuration names code, kernels or other weights; "" if there is none."""
+    """The first entry, at any depth, by which a configuration names code, kernels or other weights; else ""."""
     todo = [content]
     while todo:
         one = todo.pop()

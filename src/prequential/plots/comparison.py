@@ -187,7 +187,7 @@ def _plot_cost(axes: Axes, x: list[float], accuracy: list[float], look: Look) ->
 
 
 def cost_axis(axes: Axes, numbers: Sequence[float | None]) -> Any:
-    """Makes an axis of decades, with places for 0 and for what was not counted; a function from a number to its place."""
+    """Makes a log axis with places for 0 and for what was not counted; returns the place of a number."""
     counted = [math.log10(number) for number in numbers if number]
     low, high = math.floor(min(counted, default=0)), math.ceil(max(counted, default=1))
     high = max(high, low + 1)

@@ -190,7 +190,10 @@ def _plot_curve(axes: Axes, scores: Scores, what: str, color: str) -> np.ndarray
 
 
 def within_task_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
-    """Accuracy by position in the task. One learner: early, middle and late tasks from light to dark. Several: early dashed, late solid."""
+    """Accuracy by position in the task.
+
+    One learner: early, middle and late tasks from light to dark. Several: early dashed, late solid.
+    """
     alone = len(scores_by_name) == 1
     ends, highest, longest = [], 0.0, 1
     chance = 1 / max(scores.classes for scores in scores_by_name.values())

@@ -35,7 +35,7 @@ COSTS = ("macs", "seconds")  # along the bottom, in decades
 
 
 def front_of(values: Sequence[Sequence[float]], more: Sequence[bool]) -> list[int]:
-    """Which of some points are on the Pareto front: those that no other is at least as good as in all, and better in one.
+    """Which points are on the Pareto front: those that no other point dominates.
 
     Parameters
     ----------

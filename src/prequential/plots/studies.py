@@ -92,7 +92,7 @@ def draw_task_curves(groups: dict[str, list[Scores]]) -> Figure:
 
 @styled
 def draw_within_tasks(groups: dict[str, list[Scores]]) -> Figure:
-    """Accuracy by the position in the task for early, middle and late tasks, averaged over the seeds: a panel for each name."""
+    """Accuracy by position in early, middle and late tasks, averaged over the seeds: a panel for each name."""
     figure = Figure(figsize=(3.6 * max(len(groups), 1.4), 3.0), layout=ConstrainedLayoutEngine())
     panels = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
     for axes, (name, some) in zip(panels, groups.items(), strict=True):

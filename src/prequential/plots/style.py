@@ -126,8 +126,10 @@ def new_figure(width: float, height: float, title: str = "", *, hspace: float = 
 def short_stream_name(stream: str) -> str:
     """A stream without the folders of its path.
 
-    >>> short_stream_name("covertype:/data/uci/covtype.npz(classes=7)"), short_stream_name("/data/prices.csv(delimiter='/')")
-    ('covertype:covtype.npz(classes=7)', "prices.csv(delimiter='/')")
+    >>> short_stream_name("covertype:/data/uci/covtype.npz(classes=7)")
+    'covertype:covtype.npz(classes=7)'
+    >>> short_stream_name("/data/prices.csv(delimiter='/')")
+    "prices.csv(delimiter='/')"
     """
     source, bracket, options = stream.partition("(")
     kind, colon, path = source.rpartition(":")

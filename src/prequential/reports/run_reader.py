@@ -1,4 +1,4 @@
-"""Reads runs for a report: one pass over their records in memory that does not grow, while they are written or after."""
+"""Reads runs for a report, finished or in progress: one pass over their records, in constant memory."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Sums:
         return other
 
     def curve(self, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions, and how many right answers and nats there were up to each; about this many or fewer, plus early ones."""
+        """Positions, and the right answers and nats up to each; about this many points or fewer, plus early ones."""
         join = max(1, -(-self.fine.used // points))
         columns = (self.fine.count[:, 0], self.fine.correct[:, 0], self.fine.nats[:, 0])
         ends = np.append(np.arange(join - 1, self.fine.used - 1, join), self.fine.used - 1)
@@ -229,7 +229,7 @@ def find_runs(paths: Iterable[Path], *, unfinished: bool = False) -> list[Path]:
 
 
 def _in_order(cells: list[Path], compared: dict[str, Any]) -> list[Path]:
-    """The runs in the order of the comparison; a path may have been made whole since, and then only its end is the same."""
+    """The runs in the order of the comparison; of paths only the last part is compared: they may be absolute by now."""
 
     def rank(names: list[str], name: str) -> int:
         return next((i for i, other in enumerate(names) if name == other), len(names))

@@ -1,4 +1,4 @@
-"""A job: one run of a comparison, sweep or experiment, in a process of its own that writes its progress to a small file."""
+"""A job: one run of a comparison, sweep or experiment, in a process of its own that writes a progress file."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class ProgressWriter:
 
 
 def read_progress(directory: Path) -> dict[str, Any]:
-    """The latest progress of a job; empty if it has not started or the file is damaged (the checkpoint has the same)."""
+    """The latest progress of a job; empty if it has not started or the file is damaged."""
     try:
         return read_json(directory / "progress.json")
     except (FileNotFoundError, BadInput):

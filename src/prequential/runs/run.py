@@ -206,7 +206,8 @@ class Run:
         for name, now in _numerics(self).items():
             if state["numerics"].get(name) != now:
                 self.warnings.append(
-                    f"{name} is {now} now and was {state['numerics'].get(name)} before: results will agree, but not to the last bit"
+                    f"{name} is {now} now and was {state['numerics'].get(name)} before: results will agree, but not "
+                    "to the last bit"
                 )
         self.learner.replay_from(self.stream)
         self.learner.load_state_dict(state["learner"])

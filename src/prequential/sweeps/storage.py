@@ -66,7 +66,7 @@ def open_storage(url: str) -> tuple[BaseStorage, Path | None]:
 
 
 def _without_snapshots(backend: BaseJournalBackend) -> BaseJournalBackend:
-    """The same backend without its snapshots: they are pickles, and whoever can write to the server could run code here."""
+    """The same backend without its snapshots: these are pickles, by which the server could run code here."""
     from optuna.storages.journal import BaseJournalBackend
 
     class LogOnly(BaseJournalBackend):

@@ -73,8 +73,8 @@ def sweep(
     console
         Where to show progress.
     trust
-        Whether a file that lies in the directory of a sweep, as its own copy does, may name a database elsewhere, another
-        directory, or data to fetch. Any other file is trusted.
+        Whether a file that lies in the directory of a sweep, as its own copy does, may name a database elsewhere,
+        another directory, or data to fetch. Any other file is trusted.
 
     Returns
     -------
@@ -214,7 +214,7 @@ class Worker:
                     yield new, seed
 
     def _ready(self, trial: RunningTrial) -> Iterator[int]:
-        """The seeds of a trial that can be started now; those that another trial has finished meanwhile are left out."""
+        """The seeds of a trial that can be started now, without those that another trial has finished meanwhile."""
         for seed in list(trial.waiting):
             directory = trial.jobs[seed].directory
             busy = any(other.jobs[s].directory == directory for other in self.active for s in other.running)

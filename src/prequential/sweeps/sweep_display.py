@@ -144,7 +144,7 @@ class SweepDisplay(LiveDisplay):
 def say_point(point: Point) -> str:
     """The settings of a trial in a line.
 
-    >>> say_point({"rate": 0.05, "streams": 4})
+    >>> say_point({"learning_rate": 0.05, "num_streams": 4})
     'learning_rate = 0.05, num_streams = 4'
     """
     return ", ".join(f"{name} = {say_value(value)}" for name, value in point.items())
