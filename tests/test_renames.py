@@ -41,6 +41,7 @@ TINY = [
     [
         (lambda: Settings(rate=0.5).learning_rate, 0.5),
         (lambda: Settings().changed(streams=3).num_streams, 3),
+        (lambda: Settings(num_streams=5).streams, 5),
         (lambda: Learner(6, rate=0.5).settings.learning_rate, 0.5),
         (lambda: Learner(6, settings=Settings(depth=1), average=0.5).settings.ema_decay, 0.5),
         (lambda: ExperienceReplay(2, hidden=[8]).hidden_sizes, (8,)),

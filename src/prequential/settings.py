@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Literal
 
 from prequential.errors import BadSetting
-from prequential.renames import SETTINGS, current_names, takes_old_names
+from prequential.renames import SETTINGS, current_names, takes_old_names, warn_of
 from prequential.specs import check_kinds, nearest
 
 LARGEST = 10**12  # of any number among the settings
@@ -154,6 +154,14 @@ class Settings:
         return 4 * (
             4 * parameters + cache + (self.num_neighbors or 0) + 1000.0 * self.num_streams
         )  # weights, gradients, moments
+
+    if not typing.TYPE_CHECKING:  # a type checker shall know only the names of now
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in SETTINGS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            warn_of([name], SETTINGS)
+            return getattr(self, SETTINGS[name])
 
     def changed(self, **changes: Any) -> Settings:
         """The same settings but for some; for an unknown name the nearest one is suggested."""
