@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import re
 import typing
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -21,6 +22,9 @@ LOWEST = {
     **dict.fromkeys(("learning_rate", "joint_learning_rate", "extractor_learning_rate", "weight_decay"), 0),
     "label_init_std": 0,
 }
+
+
+EXTRACTORS = ("auto", "none", "convnet", "vgg", "convnext")
 
 
 @takes_old_names(SETTINGS)
@@ -54,8 +58,12 @@ class Settings:
     """Standard deviation of the initial label embeddings."""
     use_input: bool = True
     """False replaces every x by a learned constant: the "no image" ablation."""
-    extractor: Literal["auto", "none", "convnet", "vgg", "convnext"] = "auto"
-    """Network that turns images into features, trained jointly; auto: convnet for images, none for vectors."""
+    extractor: str = "auto"
+    """Network that turns images into features, trained jointly: convnet, vgg, convnext, none, or one of your own as
+    MODULE:CLASS; auto: convnet for images, none for vectors."""
+    channel_order: Literal["auto", "last", "first"] = "auto"
+    """Where the channels of an image are: (height, width, channels) or (channels, height, width). auto: last, unless
+    the shape looks like the other, which is refused."""
     standardize: bool | None = None
     """Standardize features by past statistics; by default on for vectors, off for images."""
     recent_window: int | None = None
@@ -95,6 +103,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_kinds("the learner", {field.name: getattr(self, field.name) for field in fields(self)}, _hints())
+        if self.extractor not in EXTRACTORS and not re.fullmatch(r"[A-Za-z_][\w.]*:\w+(\(.*\))?", self.extractor):
+            known = ", ".join(EXTRACTORS)
+            raise BadSetting(
+                f"the learner: extractor is {self.extractor[:80]!r}, expected one of {known}, MODULE:CLASS"
+            )
         for name, low in LOWEST.items():
             value = getattr(self, name)
             if value is not None and not value >= low:

@@ -15,6 +15,7 @@ from prequential.settings import Settings
 from prequential.storage.checkpoint import allow
 
 COMPARISONS = 2**18  # of single features, to find the neighbors of an example
+CHANNELS = (1, 3, 4)  # of ordinary images
 FEW = 256  # up to so many features, each is also given relative to the recent past
 SUMS = ("count", "mean", "square")
 
@@ -39,6 +40,8 @@ class Inputs:
         if self.extractor != "none" and not image:
             raise BadSetting(f"extractor ({self.extractor}) needs images, but x has shape {shape}")
         self.image_bytes = image and dtype == np.uint8
+        self._channels_first = len(shape) == 3 and _channels_first(shape, settings.channel_order)
+        self.image_shape = (*shape[1:], shape[0]) if self._channels_first else shape  # channels last
         self._vectors = self.extractor == "none"
         self.width = int(np.prod(shape))  # numbers of one x
         self._recent = (
@@ -134,7 +137,19 @@ class Inputs:
             scaled /= 255
         if self._vectors:
             return self._flat(scaled)
-        return scaled[:, None] if scaled.ndim == 3 else np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))
+        if scaled.ndim == 3:
+            return scaled[:, None]
+        return scaled if self._channels_first else np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))
+
+
+def _channels_first(shape: tuple[int, ...], order: str) -> bool:
+    """Whether images of this shape have their channels first; what could be meant either way is not guessed."""
+    if order == "auto" and shape[0] in CHANNELS and shape[2] not in CHANNELS:
+        raise BadSetting(
+            f"x has shape {shape}, which looks like (channels, height, width); expected (height, width, channels), or "
+            "set channel_order to first (or to last, if it is right as it is)"
+        )
+    return order == "first"
 
 
 def _moved(normalizer: Normalizer, after: After) -> Normalizer:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
+from torch import nn
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.imports import import_object, is_object_name
 from prequential.labels import num_seen_before
 from prequential.learners.base import check_missing, uniform_log_proba
 from prequential.learners.chunked import ChunkedLearner
@@ -33,16 +35,17 @@ from prequential.learners.transformer.replay import NormalizedReplay
 from prequential.learners.transformer.trainer import Trainer
 from prequential.learners.versioned import Versioned
 from prequential.memory import check_fits
-from prequential.models.make import make_model
+from prequential.models.make import OwnNetwork, make_model
 from prequential.models.transformer import Transformer
 from prequential.renames import SETTINGS, takes_old_names
 from prequential.settings import Settings
+from prequential.specs import parse_call
 from prequential.storage.checkpoint import loading, read_checkpoint
 from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.log import Durability
 from prequential.streams.journal.reading import ranges
 from prequential.streams.stream import Stream
-from prequential.trust import stored_arguments
+from prequential.trust import names_from, stored_arguments
 
 
 class Parts(NamedTuple):
@@ -120,7 +123,12 @@ class Learner(ChunkedLearner):
         **changes: Any,
     ) -> None:
         super().__init__(classes, missing=missing)
+        extractor = changes.get("extractor")
+        if extractor is not None and not isinstance(extractor, str):
+            kind = type(extractor) if isinstance(extractor, nn.Module) else extractor
+            changes["extractor"] = f"{kind.__module__}:{kind.__name__}"
         self.settings = (settings or Settings()).changed(**changes)
+        self._own_extractor = _find_own_extractor(self.settings.extractor, extractor)
         check_missing(missing, self.settings.standardize)
         self.device = find_device(device)
         self._check_memory(1)
@@ -292,7 +300,12 @@ class Learner(ChunkedLearner):
             raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
         self._check_memory(inputs.features)
         model = make_model(
-            s, features=inputs.features, extractor=inputs.extractor, shape=shape, num_classes=num_classes
+            s,
+            features=inputs.features,
+            extractor=inputs.extractor,
+            shape=inputs.image_shape,
+            num_classes=num_classes,
+            own=self._own_extractor,
         ).to(self.device)
         trainer = (AsyncTrainer if s.async_steps else Trainer)(model, s, here())
         network = NetworkExpert(trainer.prediction_model, trainer.prediction_context, here())
@@ -348,9 +361,23 @@ class Learner(ChunkedLearner):
 
     @classmethod
     def load(
-        cls, path: str | Path, *, home: str | Path | None = None, durability: Durability = 100, device: str = "auto"
+        cls,
+        path: str | Path,
+        *,
+        home: str | Path | None = None,
+        durability: Durability = 100,
+        device: str = "auto",
+        trust: bool = False,
     ) -> Self:
-        """The learner that was saved to this file; in a home it begins with a save of its own."""
+        """The learner that was saved to this file; in a home it begins with a save of its own.
+
+        `trust` allows to import an extractor that the file names, which runs its code.
+        """
+        with names_from(Path(path), trust=trust):
+            return cls._load(path, home=home, durability=durability, device=device)
+
+    @classmethod
+    def _load(cls, path: str | Path, *, home: str | Path | None, durability: Durability, device: str) -> Self:
         if home is None:
             return cls._loaded(path, device=device)
         saved = read_checkpoint(Path(path))
@@ -374,11 +401,13 @@ class Learner(ChunkedLearner):
         return {"device": str(self.device)}
 
     def _take_copy(self, other: Self) -> None:
-        self._memory = other._memory.copy()
+        self._memory, self._own_extractor = other._memory.copy(), other._own_extractor
         super()._take_copy(other)
 
     @classmethod
-    def open(cls, home: str | Path, *, durability: Durability | None = None, device: str = "auto") -> Self:
+    def open(
+        cls, home: str | Path, *, durability: Durability | None = None, device: str = "auto", trust: bool = False
+    ) -> Self:
         """The learner that lives in this directory, as it was after the last example it was given.
 
         It goes on from its newest save and learns again, from the journal, what came after that. Where something in
@@ -391,7 +420,8 @@ class Learner(ChunkedLearner):
         place = Home(directory, durability)
         try:
             journal = place.open()
-            learner = cls._from_save(place, journal, device)
+            with names_from(directory, trust=trust):
+                learner = cls._from_save(place, journal, device)
             learner._catch_up(journal)
         except BaseException:
             place.close()
@@ -525,3 +555,11 @@ class Learner(ChunkedLearner):
         self._num_seen.extend(int(state["num_seen"]["current"]))
         self._load_chunk_state(state)
         self._memory.load_state_dict(state["memory"])
+
+
+def _find_own_extractor(name: str, given: Any) -> OwnNetwork | None:
+    """The extractor of one's own that the settings name, imported now, where it is known whose word the name is."""
+    if given is not None and not isinstance(given, str):
+        return OwnNetwork(given, {})
+    plain, options = parse_call(name)
+    return OwnNetwork(import_object(plain, "extractor"), options) if is_object_name(plain) else None

@@ -1,0 +1,90 @@
+"""A network of one's own as the extractor: any `nn.Module` from images to vectors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prequential.errors import BadSetting, one_line
+from prequential.models.extractors.dropout import Dropout
+
+
+class OwnExtractor(nn.Module):
+    """Wraps a module so that it can be trained jointly with the transformer.
+
+    The module gets float images (N, channels, height, width), those of uint8 scaled to 0..1, and gives (N, features).
+    How many features is found by a pass over two blank images. A method `macs()`, if it has one, says how many
+    multiply-accumulates one image takes. Its `nn.Dropout` modules are replaced by ones whose masks depend on the
+    learner's seed and step alone, so that a run resumes exactly.
+
+    Parameters
+    ----------
+    network
+        The module, or what makes one: called with channels, height and width where it needs arguments.
+    shape
+        Channels, height and width of an image.
+    options
+        Arguments for what makes the module.
+
+    Examples
+    --------
+    >>> net = OwnExtractor(lambda: nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5)), (3, 8, 8), {})
+    >>> net.features
+    5
+    """
+
+    def __init__(
+        self, network: nn.Module | Callable[..., nn.Module], shape: tuple[int, int, int], options: dict[str, Any]
+    ) -> None:
+        super().__init__()
+        self.network = network if isinstance(network, nn.Module) else _make(network, shape, options)
+        _replace_dropout(self.network)
+        self.shape = shape
+        try:
+            with torch.no_grad():
+                made = self.network.eval()(torch.zeros(2, *shape))
+        except Exception as error:
+            why = f"{type(error).__name__}: {one_line(error, 120)}"
+            raise BadSetting(f"extractor {_name(network)} cannot take images of shape {shape}: {why}") from error
+        if not isinstance(made, Tensor) or made.ndim != 2 or len(made) != 2:
+            given = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+            raise BadSetting(f"extractor {_name(network)} gave {given} for 2 images, expected (2, features)")
+        self.features = made.shape[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The features (N, features) of images (N, channels, height, width)."""
+        out: Tensor = self.network(x)
+        return out
+
+    def macs(self) -> float:
+        """What the module itself says; 0 where it says nothing."""
+        return float(getattr(self.network, "macs", lambda: 0)())
+
+
+def _make(factory: Callable[..., nn.Module], shape: tuple[int, int, int], options: dict[str, Any]) -> nn.Module:
+    try:
+        parameters = inspect.signature(factory).parameters
+        names = [name for name in ("channels", "height", "width") if name in parameters and name not in options]
+        sizes = dict(zip(("channels", "height", "width"), shape, strict=True))
+        network = factory(**{name: sizes[name] for name in names}, **options)
+    except Exception as error:
+        why = f"{type(error).__name__}: {one_line(error, 120)}"
+        raise BadSetting(f"extractor {_name(factory)} cannot be made for images of shape {shape}: {why}") from error
+    if not isinstance(network, nn.Module):
+        raise BadSetting(f"extractor {_name(factory)} gave a {type(network).__name__}, expected a torch.nn.Module")
+    return network
+
+
+def _replace_dropout(network: nn.Module) -> None:
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.Dropout):
+                setattr(module, name, Dropout(child.p))
+
+
+def _name(network: object) -> str:
+    return getattr(network, "__name__", type(network).__name__)
