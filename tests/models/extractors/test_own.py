@@ -18,7 +18,7 @@ from prequential.storage.checkpoint import same_state
 from prequential.trust import Untrusted
 
 SMALL = {"width": 16, "num_query_heads": 2, "depth": 1, "window": 8, "chunk_size": 8, "num_streams": 2}
-NET = '''
+NET = """
 from torch import nn
 
 class Net(nn.Module):
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
     def macs(self):
         return 100
-'''
+"""
 
 
 @pytest.fixture
@@ -105,6 +105,19 @@ def test_a_class_and_a_module_can_be_given(module: str) -> None:
     assert torch.equal(learner.model.extractor.network.conv.weight, before)
     learner.learn_many(x[1:], y[1:])
     assert torch.equal(given.conv.weight, before), "the learner trains a copy"
+
+
+@pytest.mark.parametrize("method", ["paper", "mixed"])
+def test_later_examples_of_a_chunk_reach_no_prediction_through_batch_statistics(module: str, method: str) -> None:
+    x, y = images(24)
+    changed = x.copy()
+    changed[20:] = 255 - changed[20:]
+    losses = [
+        Learner(3, extractor=f"{module}:Net", method=method, **SMALL).observe(given, y).log_loss
+        for given in (x, changed)
+    ]
+    assert np.array_equal(losses[0][:20], losses[1][:20])
+    assert not np.array_equal(losses[0][20:], losses[1][20:])
 
 
 @pytest.mark.parametrize(

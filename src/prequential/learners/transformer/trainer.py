@@ -18,6 +18,7 @@ from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.experts.network import NetworkPass, class_prior_tensor
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.models.extractors import has_dropout, seed_dropout
+from prequential.models.extractors.own import OwnExtractor
 from prequential.models.kv_cache import Context, KVState, stack_contexts
 from prequential.models.precision import autocast
 from prequential.models.transformer import Transformer
@@ -57,7 +58,9 @@ class Trainer:
     @property
     def separate(self) -> bool:
         """Whether a chunk takes a pass to predict it beside the one to learn from it."""
-        return self._dropout or self.ema_model is not self.model
+        # an extractor of one's own may have batch statistics, which would show later examples of a chunk to earlier ones
+        own = isinstance(self.model.extractor, OwnExtractor)
+        return self._dropout or own or self.ema_model is not self.model
 
     @property
     def skipped_steps(self) -> int:
