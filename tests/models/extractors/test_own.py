@@ -135,7 +135,7 @@ def test_what_is_no_extractor_is_refused_in_a_sentence(network: object, sentence
 
 
 def test_names_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(BadSetting, match="extractor is 'resnet', expected one of auto, none, .*, MODULE:CLASS"):
+    with pytest.raises(BadSetting, match=r"extractor is 'resnet', expected one of auto, none, .*, MODULE:CLASS"):
         Learner(3, extractor="resnet")
     with pytest.raises(BadSetting, match="extractor 'no_such_module:Net': module 'no_such_module' cannot be imported"):
         Learner(3, extractor="no_such_module:Net")
