@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("title", SECTIONS)
 def test_exercise(title: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = blocks(SECTIONS[title], "python")
-    commands = [line for text in blocks(SECTIONS[title], "text") for line in text.splitlines()]
+    commands = [line for text in blocks(SECTIONS[title], "text") for line in text.replace("\\\n", " ").splitlines()]
     assert len(files) == 1
     assert commands
     path = folder / files[0].splitlines()[0].removeprefix("# ")

@@ -39,7 +39,7 @@ CLOSE = 2e-5  # nats; on the machine that made the files, losses are equal to th
 # The settings of format 3. Another one must have a default that changes nothing, or a step that sets the old value.
 FORMAT_3 = """
 method model width depth num_query_heads mlp_width window chunk_size num_streams updates positions label_init_std use_input
-extractor standardize recent_window num_neighbors learning_rate joint_learning_rate extractor_learning_rate weight_decay beta1
+extractor channel_order standardize recent_window num_neighbors learning_rate joint_learning_rate extractor_learning_rate weight_decay beta1
 beta2 warmup_examples lr_decay lr_decay_examples ema_decay freeze_at async_steps precision seed
 """
 
