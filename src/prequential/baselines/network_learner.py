@@ -144,7 +144,7 @@ class NetworkLearner(ChunkedLearner):
     def _begin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Inputs:
         inputs = Inputs(self._inputs_like, shape, dtype)
         if self.missing and not inputs.normalizes:
-            raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
+            raise BadSetting(f"features may be missing only where they are standardized, but x has shape {shape}")
         self._build(shape, inputs.extractor)
         self.inputs = inputs
         return inputs

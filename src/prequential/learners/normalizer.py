@@ -1,4 +1,4 @@
-"""Standardisation with statistics of the past only, which no broken value reaches."""
+"""Standardization with statistics of the past only, which no broken value reaches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
 from prequential.storage.checkpoint import allow
 
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
-UNSCALED = 1e6  # features that are not standardised are clipped at this
+UNSCALED = 1e6  # features that are not standardized are clipped at this
 NEAR = 9.0  # a chunk whose values are within so many deviations has none that is FAR, if as many came before it
 SHOWN = 2.0  # what a value that is left out looks like, in deviations
 LEAST = 1e-4  # of its deviation over all of the past, that of the latest examples is taken to be at least
@@ -111,7 +111,7 @@ class Normalizer:
         return self._scale(x64, measured, after.rows, after.out), after
 
     def transform_each(self, x: np.ndarray) -> np.ndarray:
-        """New examples, each as if it were the next one: by the past and itself, not by its neighbours. Changes nothing."""
+        """New examples, each as if it were the next one: by the past and itself, not by its neighbors. Changes nothing."""
         x64, measured = self._read(x)
         far = self._far(x64) & measured[:, : self.width]
         rows = self._after(x64, measured & ~self._twice(far) if far.any() else measured)
@@ -391,7 +391,7 @@ def _far(x: np.ndarray, by: Any, low: np.ndarray, high: np.ndarray) -> np.ndarra
 
 
 def bounded(x: np.ndarray) -> np.ndarray:
-    """Features that are not standardised, within what a network can compute with: one of 1e30 overflows its products."""
+    """Features that are not standardized, within what a network can compute with: one of 1e30 overflows its products."""
     return _within(x, UNSCALED)
 
 

@@ -80,7 +80,7 @@ class Learner(ChunkedLearner):
     depends on the examples alone. In between, each example learnt is in the context of the next prediction.
 
     By default its prediction is mixed from several: the transformer's, the labels of those examples of the window that
-    are most like this one, by their inputs and by what the blocks make of them, and the votes of the nearest of
+    are most like this one, by their inputs and by what the blocks make of them, and the labels of the nearest of
     thousands before; and an average of the parameters predicts. `method="paper"` is the transformer's alone.
 
     Parameters
@@ -164,7 +164,7 @@ class Learner(ChunkedLearner):
         return {"classes": self.labels.capacity, "missing": self.missing, **asdict(self.settings)}
 
     def macs_per_example(self) -> float | None:
-        """A forward and a backward pass (twice a forward one) in each of the streams, and the votes of the neighbours.
+        """A forward and a backward pass (twice a forward one) in each of the streams, and the comparisons of the kNN expert.
 
         One more forward pass where what predicts is not what learns: an average, or steps are behind.
         Where learning was stopped it is the average so far: from there on, there is one forward pass.
@@ -297,7 +297,7 @@ class Learner(ChunkedLearner):
         s, num_classes = self.settings, self.labels.capacity
         inputs = Inputs(s, shape, dtype)
         if self.missing and not inputs.normalizes:
-            raise BadSetting(f"features may be missing only where they are standardised, but x has shape {shape}")
+            raise BadSetting(f"features may be missing only where they are standardized, but x has shape {shape}")
         self._check_memory(inputs.features)
         model = make_model(
             s,

@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 
 class ConvNeXt(nn.Module):
-    """A ConvNeXt without its output layer: the features are the normalised averages of the last stage's channels.
+    """A ConvNeXt without its output layer: the features are the normalized averages of the last stage's channels.
 
     There are only layer norms inside, over the channels of one pixel, so images of a batch do not see each other.
 

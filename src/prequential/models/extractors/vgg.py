@@ -16,7 +16,7 @@ GROUPS = 32
 class VGG(nn.Module):
     """Four stages of two 3×3 convolutions with GroupNorm and ReLU, max-pooling between them, a global average.
 
-    Called VGG++ in the papers on prequential learning, which add normalisation and dropout to a VGG and leave their
+    Called VGG++ in the papers on prequential learning, which add normalization and dropout to a VGG and leave their
     places open. Here the norm follows each convolution (32 groups, so no statistics are shared between images) and
     dropout follows each pooling, the global average included. A side that has shrunk to a single pixel is not
     pooled any further, so images of every size can be used.
