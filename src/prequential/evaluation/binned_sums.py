@@ -8,7 +8,7 @@ import numpy as np
 
 
 class BinnedSums:
-    """Sums in a table of fixed size. A row holds one index at first; when the table is full, neighboring rows are merged.
+    """Sums in a table of fixed size. A row holds one index at first; when the table is full, neighbors are merged.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The checksums of the parts of a folder of records, in a file that `sha256sum -c _sha256sums` reads as well.
 
-Behind the line of each part stands the digest of all lines up to it, so that damage to this file is noticed, and one digest
-in a checkpoint covers all parts before it, however many there are.
+Behind the line of each part stands the digest of all lines up to it, so that damage to this file is noticed, and one
+digest in a checkpoint covers all parts before it, however many there are.
 """
 
 from __future__ import annotations

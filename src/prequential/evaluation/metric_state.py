@@ -90,7 +90,8 @@ def _is_plain_object(value: Any) -> bool:
         make, arguments, state, items, pairs = value.__reduce_ex__(2)
     except Exception:  # whatever an object of the user's raises
         return False
-    plain = make is copyreg.__newobj__ and arguments == (type(value),) and items is None and pairs is None  # type: ignore[attr-defined]
+    made_plainly = make is copyreg.__newobj__ and arguments == (type(value),)  # type: ignore[attr-defined]
+    plain = made_plainly and items is None and pairs is None
     return plain and hasattr(value, "__dict__") and (state is None or state == vars(value))
 
 

@@ -1,4 +1,4 @@
-"""Metrics beside the scores: any callable, and those of River. They are updated with predictions made before the label."""
+"""Metrics beside the scores: any callable, and those of River, updated with predictions made before the label."""
 
 from __future__ import annotations
 

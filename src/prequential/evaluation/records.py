@@ -49,8 +49,8 @@ class RecordWriter:
     """Writes one row per example: position, label, predicted, log_loss, probability, correct, confidence, task.
 
     `predicted` is null before any label was met and `task` is null in a stream without tasks. Labels are written as
-    text. Rows wait in memory until their part is full; `close` writes the last, short part. The file `_sha256sums` beside
-    the parts holds their checksums.
+    text. Rows wait in memory until their part is full; `close` writes the last, short part. The file `_sha256sums`
+    beside the parts holds their checksums.
 
     Parameters
     ----------
@@ -156,10 +156,10 @@ class RecordWriter:
         return {"position": self.position, "texts": list(self._texts), "rows": columns, **vouched}
 
     def load_state_dict(self, state: dict[str, Any], *, set_aside: bool = False) -> list[str]:
-        """Goes on from exactly where `state_dict()` was taken; the folder then holds the examples before that, and no later one.
+        """Restores what `state_dict()` returned; the folder then holds the examples before that, and no later one.
 
-        Every full part is verified first. One that is missing or damaged is named and nothing is changed, unless it shall
-        be set aside: then it is moved to `_damaged`, and the sentences on what is lost are returned.
+        Every full part is verified first. One that is missing or damaged is named and nothing is changed, unless it
+        shall be set aside: then it is moved to `_damaged`, and the sentences on what is lost are returned.
         """
         position, texts, rows = _checked_state(state)
         current, _ = part_bounds(position)

@@ -99,7 +99,8 @@ def check_toml(path: Path) -> None:
     line = _LINE.match(data)
     if line and hashlib.sha256(data[line.end() :]).hexdigest() != line.group(1).decode():
         raise BadInput(
-            f"{path} is damaged or was edited: it does not match the checksum in its first line, without which it is taken as it is"
+            f"{path} is damaged or was edited: it does not match the checksum in its first line, without which "
+            "it is taken as it is"
         )
 
 

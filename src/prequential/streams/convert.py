@@ -19,12 +19,13 @@ def as_stream(source: Any, *, label: str | None = None) -> Stream:
     Parameters
     ----------
     source
-        A `Stream`; the name or path of one; a pandas, polars or Arrow data frame; a `torch.utils.data.DataLoader`, whose
-        batches are unpacked, an `IterableDataset` or another data set of torch; or any iterable of (x, y), such as a
-        list, a generator or a data set of River. What is not re-readable is written to a temporary file as it is read.
+        A `Stream`; the name or path of one; a pandas, polars or Arrow data frame; a `torch.utils.data.DataLoader`,
+        whose batches are unpacked, an `IterableDataset` or another data set of torch; or any iterable of (x, y), such
+        as a list, a generator or a data set of River. What is not re-readable is written to a temporary file as it is
+        read.
     label
-        The column to predict, where the source is a table; by default the one called label, y, target or class, else the
-        last one.
+        The column to predict, where the source is a table; by default the one called label, y, target or class, else
+        the last one.
 
     Examples
     --------

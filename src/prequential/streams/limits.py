@@ -1,8 +1,8 @@
 """How much a file from elsewhere may unpack to, and errors of the libraries that read files as one sentence.
 
-A small file can claim, or really unpack to, any amount. What it claims is compared with a limit before anything of that
-size is allocated, and what is unpacked piece by piece is counted. The limit grows with the file, because ordinary data is
-packed by a factor of 2 to 50; `max_bytes` sets another one.
+A small file can claim, or really unpack to, any amount. What it claims is compared with a limit before anything of
+that size is allocated, and what is unpacked piece by piece is counted. The limit grows with the file, because ordinary
+data is packed by a factor of 2 to 50; `max_bytes` sets another one.
 """
 
 from __future__ import annotations

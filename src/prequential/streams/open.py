@@ -53,9 +53,9 @@ def open_stream(
         For streams that are drawn at random; the others have no use for it.
     options
         The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes,
-        decimal_point, encoding, dates (CSV); split (Hugging Face data sets); size, order, seed, gray, workers (images); tasks, ways,
-        task_length, seed, download (split streams); max_bytes (how much a file may unpack to), max_pixels (images). An
-        option that is None counts as not given.
+        decimal_point, encoding, dates (CSV); split (Hugging Face data sets); size, order, seed, gray, workers
+        (images); tasks, ways, task_length, seed, download (split streams); max_bytes (how much a file may unpack to),
+        max_pixels (images). An option that is None counts as not given.
 
     Examples
     --------
@@ -208,7 +208,8 @@ def split_stream(
     whole = open_stream(str(path), **options)
     if not hasattr(whole, "pool"):
         raise BadInput(
-            f"{path} is a {type(whole).__name__}, which cannot be split into tasks; expected arrays (.npz, .npy), images or features"
+            f"{path} is a {type(whole).__name__}, which cannot be split into tasks; expected arrays (.npz, "
+            ".npy), images or features"
         )
     x, y = whole.pool()
     return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)

@@ -1,4 +1,4 @@
-"""Streams from any iterable: examples are written to a temporary journal as they come, so that they can be read again."""
+"""Streams from any iterable: examples are written to a temporary journal as they come, to be read again."""
 
 from __future__ import annotations
 

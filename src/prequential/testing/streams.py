@@ -94,7 +94,7 @@ def check_labels(make: Make) -> None:
 
 
 def check_task_starts(make: Make) -> None:
-    """Where the stream has tasks, the first begins at example 0 and each one after the one before, inside the stream."""
+    """If the stream has tasks, they begin at example 0 and at rising positions inside the stream."""
     stream = make()
     starts = stream.task_starts()
     if starts is not None:
@@ -215,7 +215,7 @@ def check_fingerprint_tells_apart(make: Make, changed: Make) -> None:
 
 
 def check_bad_input(make: Make, match: str) -> None:
-    """An example that cannot be used gives one sentence, the same however often and in whatever pieces it is reached."""
+    """An example that cannot be used gives one sentence, the same in whatever pieces the stream is read."""
 
     def read_all(size: int) -> None:
         stream = make()

@@ -142,7 +142,8 @@ def _read_archive(path: Path, limit: Limit) -> list[tuple[np.ndarray, np.ndarray
             names = [name for name in ("train", "train.bin", "test", "test.bin") if name in found]
             if len(names) != 2:
                 raise BadInput(
-                    f"{path} holds {', '.join(sorted(found)) or 'nothing'}, expected train and test, or train.bin and test.bin"
+                    f"{path} holds {', '.join(sorted(found)) or 'nothing'}, expected train and test, or "
+                    "train.bin and test.bin"
                 )
             parts = []
             for name in names:

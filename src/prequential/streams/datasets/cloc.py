@@ -11,10 +11,10 @@ disk (`convert_metadata`) that are opened in no time and take no memory. Around 
 those that are missing or cannot be decoded are skipped and counted. So that positions stay what they are, `ClocStream`
 tries all photos once before it starts and keeps a list of the good ones; an interrupted try goes on where it was.
 
-The list belongs to one metadata (all of its content) and one folder of photos (where it lies). Photos that come later are
-left out as before, until the list is made again: with `recheck=True`, or by deleting the file that `ClocStream.good` names.
-Photos that vanish later are an error: when the stream is opened if one of 1024 spread over it is gone, else when it is
-read.
+The list belongs to one metadata (all of its content) and one folder of photos (where it lies). Photos that come later
+are left out as before, until the list is made again: with `recheck=True`, or by deleting the file that
+`ClocStream.good` names. Photos that vanish later are an error: when the stream is opened if one of 1024 spread over it
+is gone, else when it is read.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ClocRecords:
         return {name: self.column(name, slice(start, stop)) for name in ("time", "user")}
 
     def fingerprint(self) -> str:
-        """A hash of all rows of the metadata (class, time, user, path) and of the size; it does not look at the photos."""
+        """A hash of all rows of the metadata (class, time, user, path) and of the size; photos are not read."""
         return hashlib.sha256(f"cloc 1 {self.index['sha256']} {self.size}".encode()).hexdigest()[:32]
 
 
@@ -193,8 +193,8 @@ class ClocStream(Stream):
     def fingerprint(self) -> str:
         """A hash of what the stream is made of.
 
-        It covers all rows of the metadata (class, time, user, path), the size to which photos are scaled, the list of the
-        photos that are good, and how many bytes 1024 of these, evenly spread, have on disk. It does not cover what
+        It covers all rows of the metadata (class, time, user, path), the size to which photos are scaled, the list of
+        the photos that are good, and how many bytes 1024 of these, evenly spread, have on disk. It does not cover what
         is on the photos: one that is replaced by another good one is noticed if it is among the 1024 and has another
         number of bytes.
         """
@@ -274,7 +274,7 @@ def _bar() -> Iterator[Progress | None]:
 
 
 def _try_all(records: ClocRecords, good: Path, progress: Progress | None) -> None:
-    """Decodes every photo once and writes the rows of the good ones; a file with a byte a row remembers how far it is."""
+    """Decodes every photo once and writes the rows of the good ones; a file with a byte a row keeps the progress."""
     notes = good.with_name(good.name + ".part")
     if not notes.exists():
         write_atomically(notes, bytes(len(records)))

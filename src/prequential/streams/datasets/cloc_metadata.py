@@ -50,7 +50,8 @@ def convert_metadata(source: str | Path, folder: str | Path) -> None:
             wrong = np.flatnonzero((label < 0) | (label > MOST_CLASSES))
             if len(wrong):
                 raise BadInput(
-                    f"{source}, row {written + int(wrong[0]) + 1}: the class is {label[wrong[0]]}, expected a whole number in "
+                    f"{source}, row {written + int(wrong[0]) + 1}: the class is {label[wrong[0]]}, expected a "
+                    "whole number in "
                     f"0..{MOST_CLASSES}"
                 )
             texts = [path.strip().encode() for path in paths]
@@ -85,7 +86,8 @@ def converted_metadata(metadata: Path, converted: str | Path | None) -> Path:
         return metadata
     if not metadata.exists():
         raise BadInput(
-            f"{metadata} does not exist; expected CLOC's metadata: a text file with a line {FIELDS} a photo, a .npz file "
+            f"{metadata} does not exist; expected CLOC's metadata: a text file with a line {FIELDS} a photo, a "
+            ".npz file "
             f"with the arrays {', '.join(TORCH)}, or a folder with train_labels.torchSave and its like"
         )
     files = _files(metadata)

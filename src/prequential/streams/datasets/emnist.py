@@ -44,7 +44,7 @@ def split_emnist(
     download
         Fetches the official file (536 MiB) into the cache folder when no path is given.
     max_bytes
-        How many bytes each of the four files, or a compressed .npz file, may unpack to; see `prequential.streams.limits`.
+        How many bytes each of the four files, or a compressed .npz file, may unpack to; see `streams.limits`.
     """
     if path is None:
         if not download:
@@ -55,7 +55,7 @@ def split_emnist(
 
 
 def load_emnist(path: Path, max_bytes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The images (n, 28, 28) uint8, upright, and their classes 0..46; memory-mapped from an unpacked copy in the cache."""
+    """The images (n, 28, 28) uint8, upright, and their classes 0..46; memory-mapped from a copy in the cache."""
     if not path.exists():
         raise BadInput(f"{path} does not exist")
     if path.suffix.lower() == ".npz":

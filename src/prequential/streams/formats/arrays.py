@@ -284,7 +284,8 @@ class SideBySide:
         for part, name in zip(parts, names, strict=True):
             if len(part) != len(parts[0]):
                 raise BadInput(
-                    f"array {name!r} has {len(part)} rows and {names[0]!r} has {len(parts[0])}, expected as many of both"
+                    f"array {name!r} has {len(part)} rows and {names[0]!r} has {len(parts[0])}, expected as "
+                    "many of both"
                 )
         self.parts = parts
         self.dtype = np.result_type(*(part.dtype for part in parts))
@@ -377,7 +378,8 @@ def _check_header(name: str, header: tuple[tuple[int, ...], bool, np.dtype], siz
         raise BadInput(f"{name} has shape {shown(shape)}, expected whole numbers that are not negative")
     if (expected := math.prod(shape) * dtype.itemsize) > size:
         raise BadInput(
-            f"{name} of shape {shown(shape)} and type {dtype.str} takes {expected} bytes, but the file holds {size} of them"
+            f"{name} of shape {shown(shape)} and type {dtype.str} takes {expected} bytes, but the file holds "
+            f"{size} of them"
         )
 
 
@@ -439,7 +441,8 @@ def _npy_stream(
         whole = y.dtype.kind == "f"
     else:
         raise BadInput(
-            f"{path} has shape {x.shape}; give the labels' own .npy file as label, or put them in the last of 2 or more columns"
+            f"{path} has shape {x.shape}; give the labels' own .npy file as label, or put them in the last of "
+            "2 or more columns"
         )
     with _naming(path):
         stream = ArrayStream(

@@ -325,7 +325,7 @@ def _listed(folder: Path, entries: Any) -> list[Path]:
 
 
 def common_schema(paths: Sequence[Path], schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """What all parts can be read as: of whole numbers and others the others, of an empty column and another the other."""
+    """The schema that fits all parts: integers give way to other numbers, and empty columns to any type."""
     first = schemas[0]
     for path, schema in zip(paths, schemas, strict=True):
         if twice := [name for name, count in Counter(schema.names).items() if count > 1]:

@@ -48,10 +48,10 @@ class CsvTable(Table):
     for each block of up to 4096 rows. No copy of the file is made, unless it is compressed (.gz, .bz2, .zst, .lz4) or
     UTF-16: then a plain one is written once to the cache folder.
 
-    The first 4096 rows of the stream decide what a column is. Features: numbers, if nine in ten of the values are (the others
-    are then bad rows), else dates, else text; a column that is empty there is read value by value, as a number or as
-    text. Labels: whole numbers, numbers or true/false, if all are; else text, where NA and null are labels like any
-    other. A later label that does not fit is a bad row; `kinds={"label": "category"}` makes all of them text.
+    The first 4096 rows of the stream decide what a column is. Features: numbers, if nine in ten of the values are (the
+    others are then bad rows), else dates, else text; a column that is empty there is read value by value, as a number
+    or as text. Labels: whole numbers, numbers or true/false, if all are; else text, where NA and null are labels like
+    any other. A later label that does not fit is a bad row; `kinds={"label": "category"}` makes all of them text.
 
     Parameters
     ----------
@@ -210,7 +210,8 @@ class CsvTable(Table):
             except UnicodeDecodeError as error:
                 around = line[max(0, error.start - 10) : error.end + 10]
                 raise BadInput(
-                    f"{part.path}: the line of column names holds {shown(around)}, which is not {part.encoding} text; {HINT}"
+                    f"{part.path}: the line of column names holds {shown(around)}, which is not "
+                    f"{part.encoding} text; {HINT}"
                 ) from None
         if len(names) < 2:
             raise BadInput(f"{part.path} has 1 column, separated by {self._csv.delimiter!r}; expected at least 2")
@@ -239,7 +240,8 @@ class CsvTable(Table):
                 at, rest = at + done, data[done:]
                 if len(rest) > ROW:
                     raise BadInput(
-                        f"{part.path.name}, row {rows + 1}: the row does not end within {len(rest)} bytes; is a quote not closed?"
+                        f"{part.path.name}, row {rows + 1}: the row does not end within {len(rest)} bytes; is "
+                        "a quote not closed?"
                     )
             if rest:
                 ends = self._csv.ends(rest, True)

@@ -89,7 +89,8 @@ class CsvRows:
         if len(wrong):
             around = bytes(codes[max(0, wrong[0] - 30) : wrong[0] + 10])
             raise BadInput(
-                f"{self.name}: a quote stands inside an unquoted field near {around!r}, so it cannot be told where rows end; "
+                f"{self.name}: a quote stands inside an unquoted field near {around!r}, so it cannot be told "
+                "where rows end; "
                 "double it inside a quoted field, or read the file with quotes=False"
             )
 

@@ -367,7 +367,8 @@ def kind_of(name: str, found: pa.DataType, kind: str | None = None) -> str:
             raise BadSetting(f"column {name!r} is to be read as {kind!r}, expected one of {', '.join(KINDS)}")
         if not _can_be(kind, found):
             raise BadSetting(
-                f"column {name!r} has type {found} and cannot be read as {kind!r}, which takes {TAKES.get(kind, 'single values')}"
+                f"column {name!r} has type {found} and cannot be read as {kind!r}, which takes "
+                f"{TAKES.get(kind, 'single values')}"
             )
         return kind
     if pa.types.is_boolean(found):

@@ -181,7 +181,8 @@ class FeatureStream(Stream):
         if wrong.any():
             row, feature = (int(i) for i in np.argwhere(wrong)[0])
             raise BadInput(
-                f"{self.directory}, example {positions[row]}: feature {feature} is {x[row, feature]}, expected a finite number"
+                f"{self.directory}, example {positions[row]}: feature {feature} is {x[row, feature]}, expected "
+                "a finite number"
             )
 
     def _names(self, y: np.ndarray, start: int) -> list[Hashable]:

@@ -103,7 +103,8 @@ def check_content(path: Path, expected: str | None) -> None:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     if found is not None and found != expected:
         raise BadInput(
-            f"{path} is damaged: its checksum is {found[:12]}…, expected {str(expected)[:12]}…; extract these features anew"
+            f"{path} is damaged: its checksum is {found[:12]}…, expected {str(expected)[:12]}…; extract these "
+            "features anew"
         )
 
 

@@ -79,7 +79,8 @@ def _what_is_wrong(frame: Any) -> str:
                 continue
             if first is not None and type(value) is not type(first) and not _fit(value, first):
                 found, expected = type(value).__name__, type(first).__name__
-                return f", row {row + 1}, column {str(column)!r} is {shown(value)} ({found}), expected {expected} as before"
+                place = f", row {row + 1}, column {str(column)!r}"
+                return f"{place} is {shown(value)} ({found}), expected {expected} as before"
             first = value if first is None else first
     return ""
 

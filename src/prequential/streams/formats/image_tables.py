@@ -115,7 +115,8 @@ def open_rows(
         raise BadInput(f"{table.name} has no rows")
     if group is not None:
         raise BadSetting(
-            f"{table.name} holds images, and the group ({group!r}) cannot become a feature beside an image; leave it out, "
+            f"{table.name} holds images, and the group ({group!r}) cannot become a feature beside an image; "
+            "leave it out, "
             "or name columns with features to read the table without its images"
         )
     first = shuffled(len(table), seed)[:SAMPLE] if order == "shuffled" else None
@@ -218,7 +219,8 @@ class TableRows(ImageRows):
         if isinstance(source, bytes):
             return f"{self.table.where(row)}, column {self._image.name!r} cannot be decoded ({why}), expected an image"
         return (
-            f"{self.table.where(row)}, column {self._image.name!r} is {str(source)!r}, which cannot be decoded ({why}), "
+            f"{self.table.where(row)}, column {self._image.name!r} is {str(source)!r}, which cannot be decoded "
+            f"({why}), "
             "expected an image"
         )
 
@@ -260,7 +262,7 @@ class TableRows(ImageRows):
         return value or None
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, pa.Table, dict[int, str]]]:
-        """These rows, one piece for each block they lie in: their places in `rows`, the rows, what is wrong with them."""
+        """These rows, one piece for each block: their places in `rows`, the rows, and what is wrong with them."""
         blocks = np.searchsorted(self.table.starts, rows, side="right") - 1
         for b in np.unique(blocks):
             here = np.flatnonzero(blocks == b)

@@ -255,7 +255,8 @@ class ImageStream(DecodedStream):
             for name, value in chosen.items():
                 if value is not None:
                     raise BadSetting(
-                        f"{self.path} is a folder of images, labeled by the names of its folders, so {name} ({value!r}) "
+                        f"{self.path} is a folder of images, labeled by the names of its folders, so {name} "
+                        f"({value!r}) "
                         "cannot be chosen; give a manifest"
                     )
             rows = _Folder(self.path, order)
@@ -287,7 +288,8 @@ class _Folder(ImageRows):
                     found.append(file.relative_to(folder))
         if not found and any(file.suffix.lower() in SUFFIXES for file in folder.iterdir()):
             raise BadInput(
-                f"{folder} holds images, but no folders named after their classes; sort them into such, or give a manifest"
+                f"{folder} holds images, but no folders named after their classes; sort them into such, or "
+                "give a manifest"
             )
         found.sort()  # for names that count the same, such as 1.png and 01.png
         if order == "name":

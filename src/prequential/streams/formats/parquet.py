@@ -29,7 +29,7 @@ FILES = 64  # parts that are open at once
 
 
 class ParquetTable(Table):
-    """One or several Parquet files with the same columns; a column may be of whole numbers in one and of others in another.
+    """One or several Parquet files with the same columns; integers and floating-point numbers may be mixed.
 
     A row group can only be decoded from its beginning, and each reader that does so would hold megabytes for every
     column. So the row group that a reader comes to is unpacked into a scratch file in the cache folder, from where

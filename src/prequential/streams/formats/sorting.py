@@ -1,4 +1,4 @@
-"""The order of time: whether a table is in it, and sorting one that does not fit in memory, by runs on disk and a merge."""
+"""Sorting tables by time, out of core: sorted runs on disk and a merge."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ class TableStream(Stream):
     """The rows of a table as examples, in the order of the file or of a time column.
 
     Only the first 4096 rows, in the order of the stream, decide how a column becomes features (see
-    `prequential.streams.formats.encoding`), and each row is encoded by itself. Memory does not depend on the number of rows.
+    `prequential.streams.formats.encoding`), and each row is encoded by itself. Memory does not depend on the number of
+    rows.
 
     Parameters
     ----------
@@ -153,7 +154,8 @@ class TableStream(Stream):
     Examples
     --------
     >>> import pyarrow as pa
-    >>> frame = pa.table({"age": [31.0, None, 54.0, 20.0], "city": ["Ulm", "Bonn", "Ulm", None], "bought": ["no", "yes", "no", "no"]})
+    >>> age, city = [31.0, None, 54.0, 20.0], ["Ulm", "Bonn", "Ulm", None]
+    >>> frame = pa.table({"age": age, "city": city, "bought": ["no", "yes", "no", "no"]})
     >>> stream = TableStream(frame, buckets=4)
     >>> stream.feature_names
     ['age', 'age missing', 'city 0', 'city 1', 'city 2', 'city 3', 'city missing']

@@ -51,7 +51,7 @@ class Index:
         return offsets
 
     def last(self, size: int, ends: Ends) -> tuple[int, int] | None:
-        """How far it can be followed: length and end of a log of `size` bytes behind the last record it is right about."""
+        """Length and end of a log of `size` bytes after the last record whose offset here is right."""
         with self._open(os.O_RDONLY) as handle:
             if handle is None or read_at(handle, HEAD.size, 0) != HEAD.pack(MAGIC, self.tag, 0):
                 return None

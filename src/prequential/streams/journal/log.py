@@ -78,7 +78,7 @@ class Log:
     scratch
         Whether the log need not survive its process: nothing is synced.
     durability
-        After how many examples the log is synced: a number, "sync" for every call, "save" for only when `sync` is called.
+        After how many examples the log is synced: a number, "sync" for every call, "save" for only by `sync`.
     notes
         Where sentences on what is damaged or was repaired go.
     """
@@ -170,7 +170,8 @@ class Log:
     def _check_kind(self, header: Header) -> None:
         if header.kind not in (META, EXAMPLE, GAP) and not header.flags & SKIPPABLE:
             raise BadInput(
-                f"{self.path} holds a record of kind {header.kind} at example {header.position}: a later version wrote it"
+                f"{self.path} holds a record of kind {header.kind} at example {header.position}: a later "
+                "version wrote it"
             )
 
     def _cut(self, handle: int, found: Found) -> None:
