@@ -184,7 +184,7 @@ def test_a_damaged_list_of_skipped_images_is_made_again(tmp_path):
     (tmp_path / "mended" / "skipped.jsonl").unlink()
     source = Damaged()
     source.attempt = lambda a, b: (source.stream.x[a:b], [0] * (b - a), {})  # every image can be read now
-    with pytest.raises(BadInput, match="is damaged: it lists 0 skipped images, expected 4; delete"):
+    with pytest.raises(BadInput, match="is damaged, and of its source 0 images cannot be used now, expected 4; delete"):
         extract(source, colors(), tmp_path / "mended", batch=8)
 
 

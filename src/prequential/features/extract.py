@@ -12,9 +12,17 @@ import numpy as np
 
 from prequential.errors import BadInput, BadSetting
 from prequential.features.image_records import Records, as_records, check_still_there
-from prequential.features.metadata_files import BadList, SkippedList, first_reason, keep_columns
+from prequential.features.metadata_files import (
+    BadList,
+    SkippedList,
+    damaged_files,
+    first_reason,
+    keep_columns,
+    make_list_again,
+)
 from prequential.features.networks import Network, load_network
-from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
+from prequential.storage.files import storage
+from prequential.streams.formats.feature_folder import SKIPPED, FeatureStream, FeatureWriter
 from prequential.streams.stream import Stream
 
 SECONDS_BETWEEN_COMMITS = 20.0  # what an interruption can lose
@@ -34,10 +42,11 @@ def extract(
     """Runs a frozen network over all images and writes its features to a folder.
 
     Started again after an interruption it resumes, and the finished files are those of an uninterrupted run to the last
-    bit. Started again when finished, it does nothing. Images that are missing or cannot be decoded are skipped,
-    counted, and listed in skipped.jsonl with the reason; no pass over the images is needed for that. Beside the
-    features lie position.npy (the position in the source of each row), what else the source knows of its examples
-    (CLOC: time.npy and user.npy) and, where it knows tasks, task_starts.npy.
+    bit. Started again when finished, it reads all files and compares their checksums: what is damaged beside the
+    features is made again from the source, damaged features are refused. Images that are missing or cannot be decoded
+    are skipped, counted, and listed in skipped.jsonl with the reason; no pass over the images is needed for that.
+    Beside the features lie position.npy (the position in the source of each row), what else the source knows of its
+    examples (CLOC: time.npy and user.npy) and, where it knows tasks, task_starts.npy.
 
     Parameters
     ----------
@@ -84,12 +93,16 @@ def extract(
     writer = FeatureWriter(
         out_dir, width=net.width, dtype=dtype, rows_per_shard=rows_per_shard, classes=classes, about=about
     )
-    if not writer.complete:
-        with writer:
-            skipped = _skipped(writer, records, batch)
-            with closing(skipped):
-                _extract(records, net, writer, skipped, batch, progress)
-                skipped.sync()
+    with writer:
+        if writer.complete:
+            with storage(writer.directory):
+                _verify(writer, records, batch)
+        else:
+            with closing(_skipped(writer, records, batch)) as skipped:
+                try:
+                    _extract(records, net, writer, skipped, batch, progress)
+                finally:
+                    skipped.sync()  # before the manifest that counts its entries, also of an interruption
             rows = writer.manifest["rows"] + writer.manifest["part"]
             if not rows:
                 reason = first_reason(writer.directory)
@@ -98,16 +111,27 @@ def extract(
     return FeatureStream(out_dir)
 
 
+def _verify(writer: FeatureWriter, records: Records, batch: int) -> None:
+    """Reads all that a finished folder lists; what is damaged beside the features is made again from the source."""
+    writer.verify()
+    directory, manifest = writer.directory, writer.manifest
+    checksum = manifest.get("skipped_sha256")  # earlier versions gave none for the files beside the features
+    if checksum is not None and damaged_files(directory, {SKIPPED: checksum}):
+        writer.lock()
+        make_list_again(directory, records, writer.position, manifest["skipped"], checksum, batch)
+    columns: dict[str, str] = manifest.get("columns", {})
+    if damaged_files(directory, {f"{name}.npy": expected for name, expected in columns.items()}):
+        writer.lock()
+        keep_columns(directory, records, manifest["rows"], columns)
+
+
 def _skipped(writer: FeatureWriter, records: Records, batch: int) -> SkippedList:
     """The list of skipped images; a damaged one is made again by trying the images up to here once more."""
     position, count, checksum = writer.position, writer.manifest["skipped"], writer.manifest.get("skipped_sha256")
     try:
         return SkippedList(writer.directory, position, count, checksum)
     except BadList:
-        with closing(SkippedList(writer.directory, 0, 0)) as again:
-            for start in range(0, position, batch):
-                again.add(records.attempt(start, min(start + batch, position))[2])
-            again.sync()
+        make_list_again(writer.directory, records, position, count, checksum, batch)
         return SkippedList(writer.directory, position, count, checksum)
 
 
@@ -135,11 +159,10 @@ def _extract(
                 check_still_there(records)
             rows = net(images) if len(labels) else np.empty((0, net.width), np.float32)
             skipped.add(bad)
-            writer.manifest["skipped_sha256"] = skipped.checksum
             due = time.monotonic() - committed > SECONDS_BETWEEN_COMMITS
             if due or writer.manifest["part"] + len(labels) >= writer.manifest["rows_per_shard"]:
                 skipped.sync()  # the manifest that counts the entries may be written next
-            writer.append(rows, labels, skipped=len(bad))
+            writer.append(rows, labels, skipped=len(bad), skipped_sha256=skipped.checksum)
             if due:
                 writer.commit()
                 committed = time.monotonic()

@@ -157,7 +157,8 @@ def test_interrupted_just_before_a_shard_is_closed(tmp_path, monkeypatch):
     writer = FeatureWriter(tmp_path / "parts", width=6, rows_per_shard=64, classes=9)
     writer.append(x[:50], y[:50])
     monkeypatch.setattr(
-        "prequential.streams.formats.feature_folder.write_shard", lambda *_: (_ for _ in ()).throw(OSError("full"))
+        "prequential.streams.formats.feature_shards.PartFile.make_shard",
+        lambda *_: (_ for _ in ()).throw(OSError("full")),
     )
     with pytest.raises(OSError, match="full"):
         writer.append(x[50:100], y[50:100])
@@ -242,7 +243,9 @@ def test_verify_finds_a_changed_shard(tmp_path):
     changed = bytearray(path.read_bytes())
     changed[-1] ^= 1
     path.write_bytes(changed)
-    with pytest.raises(BadInput, match=r"x-00002\.npy has checksum .*, expected"):
+    with pytest.raises(
+        BadInput, match=r"x-00002\.npy is damaged: its checksum is .*, expected .*; delete its folder and extract"
+    ):
         stream.verify()
 
 

@@ -12,35 +12,41 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from prequential.errors import BadInput, BadSetting
 from prequential.labels import decode, encode
-from prequential.storage.files import make_directory, open_own, remove_temporaries, sync_directory
-from prequential.storage.sealed import read_json, write_sealed
+from prequential.storage.files import (
+    is_temporary,
+    make_directory,
+    remove_temporaries,
+    storage,
+    sync_directory,
+    write_atomically,
+)
+from prequential.storage.sealed import read_json, seal, write_sealed
 from prequential.streams.formats.arrays import load_npy
 from prequential.streams.formats.feature_shards import (
     FORMAT,
+    FolderLock,
+    PartFile,
     check_content,
     check_shard,
-    checksum,
-    lock,
     read_manifest,
     shards_hash,
-    write_shard,
 )
 from prequential.streams.limits import reading
 from prequential.streams.stream import Chunk, Stream
 from prequential.streams.tasks import Pool
 
 COPY = ".manifest.json.copy"
+PARTS = ("x.part", "y.part")  # the shard being written: bare rows, of which the manifest says how many count
+SKIPPED = "skipped.jsonl"  # written by an extraction of images
 
 
 class FeatureStream(Stream):
@@ -150,13 +156,8 @@ class FeatureStream(Stream):
 
     def verify(self) -> None:
         """Reads every shard and compares it with its checksum; takes as long as reading the disk does."""
-        for shard in self._shards:
-            for kind in ("x", "y"):
-                found = checksum(self.directory / shard[kind])
-                if found != shard[f"{kind}_sha256"]:
-                    raise BadInput(
-                        f"{shard[kind]} has checksum {found[:12]}…, expected {shard[f'{kind}_sha256'][:12]}…"
-                    )
+        for name, expected in self._checksums.items():
+            check_content(self.directory / name, expected)
 
     def _read(self, start: int, stop: int) -> Chunk:
         with reading(self.directory):
@@ -260,22 +261,55 @@ class FeatureWriter:
         }
         progress: dict[str, Any] = {"rows": 0, "position": 0, "skipped": 0, "part": 0, "labels": None, "shards": []}
         self.manifest: dict[str, Any] = {**settings, **progress, "complete": False}
-        self._restore_manifest()
-        if (self.directory / "manifest.json").exists():
-            self.manifest = read_manifest(self.directory)
-            begun = {**self.manifest, **self.manifest["about"]}
-            for name, value in {**settings, **settings["about"]}.items():
-                if name != "about" and begun.get(name) != value:
-                    raise BadSetting(f"{self.directory} was begun with {name} {begun.get(name)!r}, not {value!r}")
-        else:
+        self._damaged = False  # whether manifest.json is, while its copy is whole
+        self._parts: tuple[PartFile, PartFile] | None = None
+        self._lock = FolderLock(self.directory)
+        try:
+            self._open(settings)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, settings: dict[str, Any]) -> None:
+        """Goes on with what is there. Whatever can be refused is refused before anything is changed."""
+        if self.directory.exists():
+            self._refuse_links()
+            self._read_manifest(settings)
+        if not self.complete:  # a finished folder is locked only where something is to be changed
             make_directory(self.directory)
+            self._lock.take()
+            self._read_manifest(settings)  # as the writer before has left it
         self._known = {decode(code): i for i, code in enumerate(self.manifest["labels"] or [])}
-        self._parts: tuple[BinaryIO, BinaryIO] | None = None
-        self._hashes = [hashlib.sha256(), hashlib.sha256()]  # of the part files
-        if self.manifest["complete"]:
-            self._remove_parts()
-        else:
+        if not self.complete:
             self._open_parts()
+
+    def _refuse_links(self) -> None:
+        """Refuses anything but a file in the place of those that are written in place."""
+        if not self.directory.is_dir():
+            raise BadInput(f"{self.directory} is a file, expected a folder")
+        for path in (self.directory / name for name in (*PARTS, SKIPPED)):
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                what = f"a symbolic link to {path.readlink()}" if path.is_symlink() else "not a regular file"
+                raise BadInput(f"{path} is {what}, expected a file; remove it and start again")
+
+    def _read_manifest(self, settings: dict[str, Any]) -> None:
+        """Reads the manifest, or its copy where that is damaged or gone: the shards are worth keeping."""
+        names = [name for name in ("manifest.json", COPY) if self._is_whole(name)]
+        if not names and not (self.directory / "manifest.json").exists():
+            return
+        self.manifest = read_manifest(self.directory, (names or ["manifest.json"])[0])  # or says what is wrong
+        self._damaged = names == [COPY]
+        begun = {**self.manifest, **self.manifest["about"]}
+        for name, value in {**settings, **settings["about"]}.items():
+            if name != "about" and begun.get(name) != value:
+                raise BadSetting(f"{self.directory} was begun with {name} {begun.get(name)!r}, not {value!r}")
+
+    def _is_whole(self, name: str) -> bool:
+        try:
+            read_json(self.directory / name)
+        except (FileNotFoundError, BadInput):
+            return False
+        return True
 
     @property
     def position(self) -> int:
@@ -286,15 +320,26 @@ class FeatureWriter:
     def complete(self) -> bool:
         return bool(self.manifest["complete"])
 
-    def append(self, x: np.ndarray, y: Sequence[Hashable], *, skipped: int = 0) -> None:
-        """Adds rows and their labels, and counts examples of the source that gave no row."""
+    def append(
+        self, x: np.ndarray, y: Sequence[Hashable], *, skipped: int = 0, skipped_sha256: str | None = None
+    ) -> None:
+        """Adds rows and their labels, and counts examples of the source that gave no row.
+
+        Where these are listed in a file, `skipped_sha256` is the checksum of that list with them in it.
+        """
         if self._parts is None:
             raise BadInput(f"{self.directory} is finished with {self.manifest['rows']} rows; nothing can be added")
         x = np.asarray(x)
+        progress: dict[str, Any] = {
+            "part": self.manifest["part"] + len(y),
+            "position": self.manifest["position"] + len(y) + skipped,
+            "skipped": self.manifest["skipped"] + skipped,
+        }
+        if skipped_sha256 is not None:
+            progress["skipped_sha256"] = skipped_sha256
         if len(y):
             self._write(x, y)
-        self.manifest["position"] += len(y) + skipped
-        self.manifest["skipped"] += skipped
+        self.manifest.update(progress)  # in one step: what is interrupted before it is forgotten
         if self.manifest["part"] >= self.manifest["rows_per_shard"]:
             self._close_shard()
 
@@ -310,12 +355,11 @@ class FeatureWriter:
         if len(bad):
             row, column = (int(i) for i in bad[0])
             raise BadInput(f"row {first + row}: feature {column} is {x[row, column]}, expected a finite {dtype} number")
-        numbers = self._numbers(y, first)
-        for file, array in zip(self._parts, (stored, numbers), strict=True):
-            file.write(array.data)
-        for digest, array in zip(self._hashes, (stored, numbers), strict=True):
-            digest.update(array.data)
-        self.manifest["part"] += len(y)
+        arrays = (stored, self._numbers(y, first))
+        for part, array in zip(self._parts, arrays, strict=True):
+            part.write(array)
+        for part, array in zip(self._parts, arrays, strict=True):
+            part.count(array)
 
     def _numbers(self, y: Sequence[Hashable], first: int) -> np.ndarray:
         """The labels as int32: themselves when they are whole numbers, else their places in the list of labels."""
@@ -337,84 +381,93 @@ class FeatureWriter:
 
     def commit(self) -> None:
         """Makes everything appended so far survive an interruption."""
-        for file in self._parts or ():
-            file.flush()
-            os.fsync(file.fileno())
-        self.manifest["part_sha256"] = [digest.hexdigest() for digest in self._hashes]
-        self._write_manifest()
+        if self._parts is None:
+            return
+        for part in self._parts:
+            part.sync()
+        self.manifest["part_sha256"] = [part.hash.hexdigest() for part in self._parts]
+        if not self.manifest["shards"]:
+            self.manifest.setdefault("border", {"position": 0, "skipped": 0, "skipped_sha256": None, "labels": None})
+        self._write_manifest(self.manifest)
 
     def finish(self) -> None:
-        """Closes the last shard; the folder can be opened as a stream from now on."""
+        """Closes the last shard; the folder can be opened as a stream from now on.
+
+        Of a folder that is finished already, it removes what a killed process has left, and makes the copy of the
+        manifest again, or the manifest from its copy, where one of the two is damaged.
+        """
+        if self.complete:
+            self._clean_up()
+            return self.close()
         if self._parts is None:
             return
         if self.manifest["part"]:
             self._close_shard()
         if not self.manifest["rows"]:
             raise BadInput(f"{self.directory} got no rows, and {self.manifest['skipped']} examples were skipped")
-        self.close()
-        self.manifest["complete"] = True
-        self.manifest.pop("part_sha256", None)
-        self._write_manifest()
+        finished = {name: value for name, value in self.manifest.items() if name not in ("part_sha256", "border")}
+        self._write_manifest({**finished, "complete": True})
         self._remove_parts()
+        self.close()
+
+    def verify(self) -> None:
+        """Reads every shard and compares it with its checksum, or where an earlier version gave none, its size."""
+        for shard in self.manifest["shards"]:
+            for kind, dtype in (("x", np.dtype(self.manifest["dtype"])), ("y", np.dtype(np.int32))):
+                path = self.directory / shard[kind]
+                check_content(path, shard.get(f"{kind}_sha256"))
+                check_shard(path, dtype, (shard["rows"], *([self.manifest["width"]] if kind == "x" else [])))
+
+    def lock(self) -> None:
+        """Makes sure that nobody else writes, before something in a finished folder is changed; until `close`."""
+        self._lock.take()
 
     def close(self) -> None:
         """Lets go of the files without finishing."""
-        for file in self._parts or ():
-            file.close()
+        for part in self._parts or ():
+            part.close()
         self._parts = None
+        self._lock.free()
 
     def __enter__(self) -> FeatureWriter:
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
-            self.finish()
-        elif kind is KeyboardInterrupt:
-            self.commit()
-        self.close()
-
-    # The shard being written is two files of bare rows; the manifest says how many of them count.
-
-    def _part_path(self, kind: str) -> Path:
-        return self.directory / f"{kind}.part"
+        try:
+            if kind is None:
+                self.finish()
+            elif kind is KeyboardInterrupt:
+                self.commit()
+        finally:
+            self.close()
 
     def _remove_parts(self) -> None:
-        for kind in ("x", "y"):
-            self._part_path(kind).unlink(missing_ok=True)
+        for name in PARTS:
+            (self.directory / name).unlink(missing_ok=True)
 
     def _open_parts(self) -> None:
-        row = np.dtype(self.manifest["dtype"]).itemsize * self.manifest["width"]
-        files: list[BinaryIO] = []
-        for kind in ("x", "y"):
-            files.append(os.fdopen(open_own(self._part_path(kind), os.O_RDWR | os.O_CREAT), "r+b"))
-            if not lock(files[-1]):
-                raise BadInput(f"{self.directory} is being written by another process")
-        self._parts = (files[0], files[1])
-        sizes = (row * self.manifest["part"], 4 * self.manifest["part"])
-        if not self._parts_are_whole(sizes):
+        dtype = np.dtype(self.manifest["dtype"])
+        x, y = (self.directory / name for name in PARTS)
+        parts = self._parts = (PartFile(x, dtype, self.manifest["width"]), PartFile(y, np.dtype(np.int32)))
+        if not self._parts_are_whole():
             self._back_to_border()
-            sizes = (0, 0)
-        for file, size in zip(files, sizes, strict=True):
-            file.truncate(size)  # rows written after the last commit
-            file.seek(size)
         remove_temporaries(self.directory)
+        if self._damaged:
+            write_sealed(self.directory / "manifest.json", self.manifest)
+        sync_directory(self.directory)  # the names of the files that were made just now
+        for part in parts:
+            part.truncate()  # rows written after the last commit
         if self.manifest["part"] >= self.manifest["rows_per_shard"]:  # interrupted just before the shard was closed
             self._close_shard()
 
-    def _parts_are_whole(self, sizes: tuple[int, int]) -> bool:
+    def _parts_are_whole(self) -> bool:
         """Whether the part files hold what the manifest counts; takes it into their checksums."""
-        told = self.manifest.get("part_sha256")
-        for i, (file, size) in enumerate(zip(self._parts or (), sizes, strict=True)):
-            if (found := file.seek(0, os.SEEK_END)) < size:
-                if "border" not in self.manifest:  # an earlier version did not know the last one
-                    raise BadInput(f"{self._part_path('xy'[i])} has {found} bytes, expected at least {size}")
-                return False
-            file.seek(0)
-            left = size
-            while left and (piece := file.read(min(left, 1 << 22))):
-                self._hashes[i].update(piece)
-                left -= len(piece)
-            if told is not None and self.manifest["part"] and self._hashes[i].hexdigest() != told[i]:
+        rows, known = self.manifest["part"], self.manifest.get("part_sha256")
+        for i, part in enumerate(self._parts or ()):
+            found = part.load(rows)
+            if found is None or (known is not None and rows and found != known[i]):
+                if "border" not in self.manifest:  # an earlier version did not know where the last shard ends
+                    raise BadInput(f"{part.path} is damaged or cut off; delete {self.directory} to extract anew")
                 return False
         return True
 
@@ -426,7 +479,8 @@ class FeatureWriter:
         labels = self.manifest["labels"]
         self.manifest["labels"] = None if border["labels"] is None else labels[: border["labels"]]
         self._known = {decode(code): i for i, code in enumerate(self.manifest["labels"] or [])}
-        self._hashes = [hashlib.sha256(), hashlib.sha256()]
+        for part in self._parts or ():
+            part.load(0)
 
     def _border(self) -> dict[str, Any]:
         """Where the last shard ends: what is after it can be extracted again."""
@@ -444,34 +498,34 @@ class FeatureWriter:
         assert self._parts is not None
         rows, number = self.manifest["part"], len(self.manifest["shards"])
         shard: dict[str, Any] = {"rows": rows}
-        for kind, file in zip(("x", "y"), self._parts, strict=True):
-            dtype = np.dtype(self.manifest["dtype"] if kind == "x" else np.int32)
-            shape = (rows, self.manifest["width"]) if kind == "x" else (rows,)
+        for kind, part in zip(("x", "y"), self._parts, strict=True):
             shard[kind] = f"{kind}-{number:05d}.npy"
-            shard[f"{kind}_sha256"] = write_shard(self.directory / shard[kind], file, dtype, shape)
-        sync_directory(self.directory)
-        self.manifest["shards"].append(shard)
-        self.manifest["rows"] += rows
-        self.manifest["part"] = 0
-        self.manifest["border"] = self._border()
-        self._hashes = [hashlib.sha256(), hashlib.sha256()]
-        self._write_manifest()
-        for file in self._parts:
-            file.truncate(0)
-            file.seek(0)
+            shard[f"{kind}_sha256"] = part.make_shard(self.directory / shard[kind])
+        done = {"rows": self.manifest["rows"] + rows, "part": 0, "shards": [*self.manifest["shards"], shard]}
+        self._write_manifest({**self.manifest, **done, "border": self._border()})
+        for part in self._parts:
+            part.clear()
 
-    def _write_manifest(self) -> None:
-        self.manifest.setdefault("border", {"position": 0, "skipped": 0, "skipped_sha256": None, "labels": None})
-        if self.manifest["complete"]:
-            del self.manifest["border"]
-        write_sealed(self.directory / "manifest.json", self.manifest)
-        write_sealed(self.directory / COPY, self.manifest)  # second, so that one of the two is always whole
+    def _write_manifest(self, manifest: dict[str, Any]) -> None:
+        write_sealed(self.directory / "manifest.json", manifest)
+        self.manifest = manifest
+        write_sealed(self.directory / COPY, manifest)  # second, so that one of the two is always whole
 
-    def _restore_manifest(self) -> None:
-        """Puts the copy of the manifest in its place where that is damaged or gone: the shards are worth keeping."""
-        path = self.directory / "manifest.json"
-        try:
-            read_json(path)
-        except (FileNotFoundError, BadInput):
-            with suppress(FileNotFoundError, BadInput):
-                write_sealed(path, read_json(self.directory / COPY))
+    def _clean_up(self) -> None:
+        """Removes what a killed process has left in a finished folder, and makes both manifests whole."""
+        path, copy = self.directory / "manifest.json", self.directory / COPY
+        with storage(self.directory):
+            data = seal(self.manifest) if self._damaged else path.read_bytes()
+            old = not copy.exists() and "sha256" not in json.loads(data)  # an earlier version made no copy
+            copied = old or (copy.is_file() and not copy.is_symlink() and copy.read_bytes() == data)
+            left = any(is_temporary(file) or file.name in PARTS for file in self.directory.iterdir())
+            if copied and not left and not self._damaged:
+                return
+            self.lock()
+            remove_temporaries(self.directory)
+            self._remove_parts()
+            if self._damaged:
+                write_atomically(path, data)
+            if not copied:
+                write_atomically(copy, data)
+            self._damaged = False

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from prequential.errors import BadInput
-from prequential.storage.files import new_file
+from prequential.storage.files import new_file, open_own, write_all
 from prequential.storage.sealed import read_json
 from prequential.streams.formats.encoding import shown
 from prequential.streams.limits import reason
@@ -23,23 +25,130 @@ SMALL = 64 * 2**20  # bytes up to which the fingerprint of a folder covers all o
 SAMPLES, PIECE = 4, 4096  # of larger ones, so many pieces of so many bytes of each shard
 
 
-def lock(file: BinaryIO) -> bool:
-    """Whether the file is this process's alone until it is closed; believed where files cannot be locked."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
+class FolderLock:
+    """One writer at a time in a folder: a lock on the folder itself, so that no file is left for it.
+
+    It is freed when its process ends, however it ends. Where folders cannot be locked, it is believed to be free.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._handle: int | None = None
+
+    def take(self) -> None:
+        """Takes the lock, if it is not held already; refuses where another writer has it."""
+        if self._handle is not None:
+            return
+        handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise BadInput(f"{self.directory} is being written by another process") from None
+        except OSError:  # a file system without locks
+            pass
+        self._handle = handle
+
+    def free(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        self.free()
 
 
-def read_manifest(directory: Path) -> dict[str, Any]:
-    path = directory / "manifest.json"
+class PartFile:
+    """The bare rows of a shard that is being written.
+
+    Parameters
+    ----------
+    path
+        The file; made if it is not there.
+    dtype, width
+        Of the numbers in a row, and how many there are; no width for single numbers.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], width: int | None = None) -> None:
+        self.path, self.dtype, self.width = path, dtype, width
+        self.rows = 0  # those that count
+        self.hash = hashlib.sha256()  # of these
+        self._row = dtype.itemsize * (width or 1)
+        self._handle: int | None = open_own(path, os.O_RDWR | os.O_CREAT)
+
+    @property
+    def handle(self) -> int:
+        assert self._handle is not None
+        return self._handle
+
+    def load(self, rows: int) -> str | None:
+        """Takes so many rows of the file as written, and gives their checksum; None where it has fewer."""
+        if os.fstat(self.handle).st_size < rows * self._row:
+            return None
+        self.hash, self.rows = hashlib.sha256(), rows
+        for piece in self._pieces():
+            self.hash.update(piece)
+        return self.hash.hexdigest()
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The bytes of all rows."""
+        offset, stop = 0, self.rows * self._row
+        while offset < stop and (piece := os.pread(self.handle, min(stop - offset, 1 << 22), offset)):
+            yield piece
+            offset += len(piece)
+
+    def write(self, array: np.ndarray) -> None:
+        """Adds rows; they count only when `rows` says so."""
+        write_all(self.handle, array.tobytes(), self.rows * self._row)
+
+    def count(self, array: np.ndarray) -> None:
+        """Counts rows that were written."""
+        self.hash.update(array.data)
+        self.rows += len(array)
+
+    def clear(self) -> None:
+        self.hash, self.rows = hashlib.sha256(), 0
+        self.truncate()
+
+    def truncate(self) -> None:
+        """Cuts off what does not count."""
+        os.ftruncate(self.handle, self.rows * self._row)
+
+    def sync(self) -> None:
+        os.fsync(self.handle)
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):  # else it could not be opened
+            self.close()
+
+    def make_shard(self, path: Path) -> str:
+        """Writes the rows as an .npy file under a temporary name, makes it durable, renames it. Its checksum."""
+        shape = (self.rows,) if self.width is None else (self.rows, self.width)
+        header = npy_header(self.dtype, shape)
+        digest = hashlib.sha256(header)
+        with new_file(path) as handle:
+            write_all(handle, header)
+            for piece in self._pieces():
+                digest.update(piece)
+                write_all(handle, piece)
+        return digest.hexdigest()
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What an .npy file begins with."""
+    data = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(data, described)
+    return data.getvalue()
+
+
+def read_manifest(directory: Path, name: str = "manifest.json") -> dict[str, Any]:
+    path = directory / name
     if not path.is_file():
         raise BadInput(
             f"{path} does not exist; a folder of features has a manifest.json, x-00000.npy, y-00000.npy and so on"
@@ -81,30 +190,16 @@ def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
 
 
-def write_shard(path: Path, rows: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
-    """Writes bare rows as an .npy file under a temporary name, makes it durable, renames it. Its checksum."""
-    digest = hashlib.sha256()
-    rows.seek(0)
-    with new_file(path) as handle, os.fdopen(handle, "w+b", closefd=False) as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
-        file.seek(0)
-        digest.update(file.read())
-        while piece := rows.read(1 << 22):
-            digest.update(piece)
-            file.write(piece)
-    return digest.hexdigest()
-
-
 def check_content(path: Path, expected: str | None) -> None:
     """Refuses a file that is not what was written; where no checksum is known, it is taken as it is."""
+    remedy = "delete its folder and extract these features anew"
     try:
         found = checksum(path) if expected is not None else None
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    if found is not None and found != expected:
+        raise BadInput(f"{path} cannot be read: {error.strerror}; {remedy}") from None
+    if found != expected:
         raise BadInput(
-            f"{path} is damaged: its checksum is {found[:12]}…, expected {str(expected)[:12]}…; extract these "
-            "features anew"
+            f"{path} is damaged: its checksum is {str(found)[:12]}…, expected {str(expected)[:12]}…; {remedy}"
         )
 
 
