@@ -164,9 +164,9 @@ class Learner(ChunkedLearner):
         return {"classes": self.labels.capacity, "missing": self.missing, **asdict(self.settings)}
 
     def macs_per_example(self) -> float | None:
-        """A forward and a backward pass (twice a forward one) in each of the streams, and the comparisons of the kNN expert.
+        """A forward and a backward pass (twice a forward one) in each of the streams, and what the other experts take.
 
-        One more forward pass where what predicts is not what learns: an average, or steps are behind.
+        One more forward pass where what predicts is not the pass that learns: an EMA, async steps, or dropout.
         Where learning was stopped it is the average so far: from there on, there is one forward pass.
         """
         if self._parts is None:
@@ -204,11 +204,11 @@ class Learner(ChunkedLearner):
             prediction = self._parts.ensemble.predict(features, self._num_seen.current)
         if len(x) == 1:
             self._last_prediction = LastPrediction(x.dtype, x.tobytes(), features, after, prediction)
-        return prediction.log_probs
+        return prediction.log_probs.copy()  # it is the caller's, and the prediction may be used again
 
     def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         if self.settings.async_steps and os.getpid() != self._process:
-            raise BadInput("this process was forked: a learner whose steps run behind can predict in it, but not learn")
+            raise BadInput("this process was forked: a learner with async_steps can predict in it, but not learn")
         class_ids = super()._accept(x, ys)
         self._memory.write(x, [self.labels[class_id] for class_id in class_ids])
         return class_ids
