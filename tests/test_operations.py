@@ -22,9 +22,9 @@ SLACK = 1.03
 # operations, and tensors that were allocated for their results: of two turns, and of predicting one example
 MOST = {
     ("pi", "paper"): ((612, 228), (120, 54)),
-    ("pi", "mixed"): ((1720, 840), (286, 156)),
+    ("pi", "mixed"): ((1580, 768), (282, 154)),
     ("two-token", "paper"): ((624, 226), (122, 55)),
-    ("two-token", "mixed"): ((1732, 830), (288, 157)),
+    ("two-token", "mixed"): ((1592, 758), (284, 155)),
 }
 
 
