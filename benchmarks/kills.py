@@ -183,7 +183,7 @@ class Watch:
                 if found > max(self.at_hand, self.acknowledged):
                     faults["doubled"] = f"came back with {found} examples, but only {self.at_hand} were given"
                 self.acknowledged = self.at_hand = found
-                self.border = -(-found // works.SMALL["chunk"]) * works.SMALL["chunk"]
+                self.border = -(-found // works.SMALL["chunk_size"]) * works.SMALL["chunk_size"]
             if "state" in told:
                 position = told.get("saved", told.get("opened"))
                 if self.states.get(position) != told["state"]:

@@ -39,8 +39,8 @@ def import_object(name: str, what: str) -> Any:
     >>> import_object("collections:OrderedDict", "learner").__name__
     'OrderedDict'
     >>> import_object("collections:OrderdDict", "learner")  # doctest: +ELLIPSIS
-    Traceback (most recent call last): prequential.errors.BadSetting: learner 'collections:OrderdDict': ... has no
-    'OrderdDict'; did you mean 'OrderedDict'?
+    Traceback (most recent call last):
+    prequential.errors.BadSetting: learner 'collections:OrderdDict': ... 'OrderdDict'; did you mean 'OrderedDict'?
     """
     if not is_object_name(name):
         raise BadSetting(f"{what} {name!r} is no name of an object; expected one such as 'my_package.module:Class'")

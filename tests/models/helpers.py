@@ -13,12 +13,12 @@ from prequential.settings import Settings
 CLASSES, FEATURES = 5, 3
 
 
-def small(model: str, *, chunk: int, window: int, depth: int = 2, **changes: object) -> Transformer:
-    """a model whose output depends on everything it can see; the same weights for any chunk."""
+def small(model: str, *, chunk_size: int, window: int, depth: int = 2, **changes: object) -> Transformer:
+    """a model whose output depends on everything it can see; the same weights for any chunk size."""
     torch.manual_seed(0)
-    settings = Settings(model=model, width=16, num_query_heads=2, depth=depth, window=window, chunk_size=chunk).changed(
-        **changes
-    )
+    settings = Settings(
+        model=model, width=16, num_query_heads=2, depth=depth, window=window, chunk_size=chunk_size
+    ).changed(**changes)
     kind = PiTransformer if model == "pi" else TwoTokenTransformer
     made = kind(settings, features=FEATURES, num_classes=CLASSES)
     torch.manual_seed(1)

@@ -17,16 +17,16 @@ MODELS = ["pi", "two-token"]
 T = 24
 
 
-def dependence(model: str, *, chunk: int, window: int, depth: int, head: str = "softmax") -> torch.Tensor:
+def dependence(model: str, *, chunk_size: int, window: int, depth: int, head: str = "softmax") -> torch.Tensor:
     """Whether the prediction of t (row) changes with the label of j (column)."""
-    network = small(model, chunk_size=chunk, window=window, depth=depth)
+    network = small(model, chunk_size=chunk_size, window=window, depth=depth)
     x, y = example(T)
-    before = run(network, x, y, chunk, head)
+    before = run(network, x, y, chunk_size, head)
     table = torch.zeros(T, T, dtype=torch.bool)
     for j in range(T):
         other = y.clone()
         other[0, j] = (other[0, j] + 1) % CLASSES
-        table[:, j] = (run(network, x, other, chunk, head) != before).any(1)
+        table[:, j] = (run(network, x, other, chunk_size, head) != before).any(1)
     return table
 
 
