@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.formats.arrays import ArrayStream
 from prequential.streams.formats.images import ImageStream
 from prequential.streams.formats.tables import TableStream
-from prequential.streams.open import open_stream
+from prequential.streams.open import _by_path, open_stream
 from prequential.streams.spec import StreamSpec
 from prequential.streams.tasks import SplitStream
 from prequential.testing.streams import check_stream
@@ -319,3 +320,9 @@ number = 3
         assert "200 examples" in capsys.readouterr().out
         main(["show", "run", "--trust"])
         assert "MacroF1 0." in capsys.readouterr().out
+
+
+def test_a_name_too_long_for_a_path_is_refused_in_a_short_sentence():
+    with pytest.raises(BadInput, match="is neither a known stream nor a path that exists") as refused:
+        _by_path(Path("x" * 400))
+    assert len(str(refused.value)) <= 300

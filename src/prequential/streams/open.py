@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prequential.deprecation import warn_renamed
-from prequential.errors import BadInput, BadSetting
+from prequential.errors import BadInput, BadSetting, short
 from prequential.imports import import_object, is_object_name
 from prequential.specs import check_kinds
 from prequential.streams.limits import reading
@@ -216,8 +216,10 @@ def split_stream(
 
 
 def _by_path(path: Path) -> Callable[..., Stream]:
-    if not path.exists():
-        raise BadInput(f"{str(path)!r} is neither a known stream nor a path that exists; expected {possible_streams()}")
+    if not path_exists(str(path)):
+        raise BadInput(
+            f"{short(str(path))} is neither a known stream nor a path that exists; expected {possible_streams()}"
+        )
     from prequential.streams.formats.tables import suffix_of, suffixes_of
 
     suffix = suffix_of(path)
