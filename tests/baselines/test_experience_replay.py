@@ -195,3 +195,13 @@ def test_a_state_is_a_snapshot():
     learner.observe(x[20:], y[20:])
     learner.load_state_dict(state)
     assert np.array_equal(learner.predict_log_proba_many(x), before)
+
+
+def test_a_network_that_has_diverged_gives_finite_probabilities():
+    learner = ExperienceReplay(3, hidden_sizes=[4], batch=2)
+    x = np.full((3, 8, 8, 3), 2.0**63)
+    x[1] = 0.5
+    charges = learner.observe(x, [0, 1, 2])
+    assert np.isfinite(charges.log_loss[~np.isnan(charges.log_loss)]).all()
+    assert not np.isnan(charges.log_loss).any()
+    assert not np.isnan(learner.predict_log_proba_many(x)).any()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from prequential.baselines.network import Network
 from prequential.errors import BadSetting
-from prequential.learners.base import check_missing, check_seed, uniform_log_proba
+from prequential.learners.base import check_missing, check_seed, uniform_log_proba, uniform_where_nan
 from prequential.learners.chunked import ChunkedLearner
 from prequential.learners.gate import check_image_dtype
 from prequential.learners.inputs import Inputs
@@ -125,12 +125,13 @@ class NetworkLearner(ChunkedLearner):
         if self.inputs is None:
             return uniform_log_proba(len(x), self.labels.capacity)
         with torch.no_grad():
-            return self._log_probs(self._tensor(self.inputs.predict(x)[0])).cpu().numpy()
+            return uniform_where_nan(self._log_probs(self._tensor(self.inputs.predict(x)[0])).cpu().numpy())
 
     def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         assert self.inputs is not None
         with torch.no_grad():
-            return self._observe_inputs(self._tensor(self.inputs.extend(x)), class_ids).cpu().numpy()
+            log_probs = self._observe_inputs(self._tensor(self.inputs.extend(x)), class_ids)
+            return uniform_where_nan(log_probs.cpu().numpy())
 
     def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         assert self.inputs is not None

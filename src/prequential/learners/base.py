@@ -450,6 +450,12 @@ class OnlineLearner(ABC):
         return np.asarray(self.labels.assign(ys), dtype=np.int64)
 
 
+def uniform_where_nan(log_p: np.ndarray) -> np.ndarray:
+    """Log-probabilities (..., classes), uniform where a network that has diverged gives no number."""
+    broken = np.isnan(log_p).any(-1, keepdims=True)
+    return np.where(broken, -np.log(log_p.shape[-1]), log_p).astype(log_p.dtype) if broken.any() else log_p
+
+
 def uniform_log_proba(count: int, classes: int) -> np.ndarray:
     """Log-probabilities (count, classes) with all classes equally probable: the prediction before any example."""
     return np.full((count, classes), -np.log(classes))

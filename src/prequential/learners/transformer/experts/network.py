@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from prequential.learners.base import uniform_where_nan
 from prequential.learners.device import on_device
 from prequential.learners.transformer.batch import Batch
 from prequential.learners.transformer.distributed import Ranks
@@ -107,7 +108,7 @@ class NetworkExpert:
             return _as_numpy(log_probs)
         shape, device = (self.num_predictions, n, self.model.num_classes), self.model.rotary.table.device
         given = torch.empty(shape, device=device) if log_probs is None else torch.stack(log_probs)
-        return _replace_nan(self.ranks.from_first(given.float()).cpu().numpy())
+        return uniform_where_nan(self.ranks.from_first(given.float()).cpu().numpy())
 
     def _tensor(self, x: np.ndarray) -> Tensor:
         return on_device(x, self.model.rotary.table.device)
@@ -126,12 +127,4 @@ def class_prior_tensor(model: Transformer, num_seen: np.ndarray) -> Tensor | Non
 
 
 def _as_numpy(log_probs: list[Tensor]) -> np.ndarray:
-    return _replace_nan(np.array([of_head.cpu().numpy() for of_head in log_probs]))  # (M, n, K)
-
-
-def _replace_nan(log_probs: np.ndarray) -> np.ndarray:
-    """Log-probabilities (M, n, K), uniform where a network that has diverged gives no number."""
-    broken = np.isnan(log_probs)
-    if not broken.any():
-        return log_probs
-    return np.where(broken.any(-1, keepdims=True), -np.log(log_probs.shape[-1]), log_probs).astype(log_probs.dtype)
+    return uniform_where_nan(np.array([of_head.cpu().numpy() for of_head in log_probs]))  # (M, n, K)
