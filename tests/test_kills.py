@@ -37,5 +37,11 @@ def test_nothing_is_lost_doubled_different_or_left_over(tmp_path: Path, kind: st
     ("mutant", "kind"), [("write-in-place", "save"), ("acknowledge-before-writing", "live"), ("write-twice", "live")]
 )
 def test_a_writer_that_is_broken_on_purpose_is_found_out(tmp_path: Path, mutant: str, kind: str) -> None:
-    found = killed(tmp_path, "--kind", kind, "--count", "12", "--seed", "1", "--mutant", mutant)
-    assert found["faults"] > 0
+    """Whether a kill falls on the moment that matters is chance: about one in twenty does."""
+    faults = 0
+    for seed in range(1, 9):
+        found = killed(tmp_path, "--kind", kind, "--count", "20", "--seed", str(seed), "--mutant", mutant)
+        faults += found["faults"]
+        if faults:
+            break
+    assert faults > 0
