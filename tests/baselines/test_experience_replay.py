@@ -202,6 +202,5 @@ def test_a_network_that_has_diverged_gives_finite_probabilities():
     x = np.full((3, 8, 8, 3), 2.0**63)
     x[1] = 0.5
     charges = learner.observe(x, [0, 1, 2])
-    assert np.isfinite(charges.log_loss[~np.isnan(charges.log_loss)]).all()
-    assert not np.isnan(charges.log_loss).any()
+    assert np.isfinite(charges.log_loss).all()
     assert not np.isnan(learner.predict_log_proba_many(x)).any()

@@ -298,3 +298,15 @@ def test_examples_may_stand_among_the_options_of_the_stream(tmp_path):
         tmp_path / "a", RunSettings(stream="photos(classes=40, examples=1000100)", learner="last-label"), Settings()
     )
     assert (run.length, len(run.stream), run.learner.labels.capacity) == (1_000_100, 1_000_100, 40)
+
+
+def test_a_new_run_whose_first_example_is_refused_leaves_nothing(tmp_path, capsys):
+    pytest.importorskip("river")
+    command = ["run", "--stream", "digits(tasks=1)", "--learner", "river:linear_model.LogisticRegression(l2=nan)"]
+    for place, before in ((tmp_path / "new", False), (tmp_path / "there", True)):
+        if before:
+            place.mkdir()
+        with pytest.raises(SystemExit):
+            main([*command, "--out", str(place)])
+        assert "cannot take it" in capsys.readouterr().err
+        assert place.exists() == before

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.errors import BadCheckpoint, BadInput
+from prequential.errors import BadCheckpoint, BadInput, PrequentialError
 from prequential.evaluation.evaluate import evaluate
 from prequential.evaluation.metrics import make_metric
 from prequential.evaluation.records import RecordWriter
@@ -106,6 +106,7 @@ class Run:
         self.position = 0
         self.seconds = 0.0  # spent so far, over all sessions
         self.stopped = False  # whether a signal asked it to end early
+        self._is_new = False  # whether its directory was made by `begin`
         self.warnings: list[str] = []
         self._checkpoints = CheckpointFolder(directory / "checkpoints")
         self._lock = DirectoryLock(directory)
@@ -133,6 +134,7 @@ class Run:
         """Writes what a new run starts with."""
         if not self.ranks.first:
             return
+        self._is_new = not self.directory.exists()
         make_directory(self.directory)
         self._take_directory()
         write_atomically(self.directory / "settings.toml", sealed_toml(self._settings_text()))
@@ -219,7 +221,25 @@ class Run:
         self.seconds = float(state["seconds"])
 
     def execute(self, progress: Progress | None = None) -> Scores:
-        """Runs to the end, or until a signal asks to stop; either way everything is saved."""
+        """Runs to the end, or until a signal asks to stop; either way everything is saved.
+
+        Where the very first examples are refused, nothing is left of a new run.
+        """
+        try:
+            return self._execute(progress)
+        except PrequentialError:
+            if self._is_new and not self.position:
+                self._discard()
+            raise
+
+    def _discard(self) -> None:
+        """Takes back what `begin` has written."""
+        for name in ("settings.toml", "environment.json", ".lock"):
+            (self.directory / name).unlink(missing_ok=True)
+        with suppress(OSError):  # something else is in it
+            self.directory.rmdir()
+
+    def _execute(self, progress: Progress | None) -> Scores:
         if self.ranks.first:
             self._take_directory()
         with self._lock if self.ranks.first else nullcontext(), _Signals(self):
