@@ -234,6 +234,24 @@ class TestInterrupted:
         assert [other.claim()[1] for _ in range(2)] == [point for _, point in claimed]
         assert [path.name for path in (out / "workers").iterdir()] == [other.me]
 
+    def test_results_are_stored_whole_or_not_at_all_for_others(self, tmp_path, monkeypatch):
+        plan, out = read_sweep(written(tmp_path)), tmp_path / "out"
+        killed, reader = Trials(plan, out), Trials(plan, out)
+        number, point = killed.claim()
+
+        def die_before_the_values(*_, **__):
+            assert [row.state for row in reader.rows()] == ["running", "waiting", "waiting", "waiting"]
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(killed.study, "tell", die_before_the_values)
+        with pytest.raises(KeyboardInterrupt):
+            killed.finish(number, [0.5], {}, "folder")
+        for worker in (killed, reader):
+            os.close(worker._alive)
+        other = Trials(plan, out)
+        assert [row.state for row in other.rows()] == ["waiting"] * 4
+        assert other.claim()[1] == point
+
     def test_a_worker_elsewhere_is_given_time(self, tmp_path, monkeypatch):
         plan, url = read_sweep(written(tmp_path)), f"sqlite:///{tmp_path / 'shared.db'}"
         gone, other = (Trials(plan, tmp_path / name, url) for name in "ab")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from prequential.errors import BadInput, one_line
 from prequential.runs.job import Job, read_progress, run_job
-from prequential.storage.files import open_own
+from prequential.storage.files import open_own, remove_temporaries
 from prequential.storage.sealed import write_sealed
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ def stop_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def record_exit(job: Job, code: int) -> None:
-    """Writes to the progress file why a process exited that could not write it itself."""
+    """Writes to the progress file why a process exited that could not write it itself, and tidies up after it."""
+    if code:
+        remove_temporaries(job.directory, shared=True)
     progress = read_progress(job.directory)
     if progress.get("state") in ("finished", "failed") and code == 0:
         return

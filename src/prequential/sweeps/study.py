@@ -355,7 +355,8 @@ def rows_of(study: Study, plan: SweepPlan | None = None) -> list[Row]:
         if plan is not None:
             params = {n: _decoded(plan.vary[n], params[n]) for n in plan.order() if n in params}
         attrs = last.user_attrs
-        if SEAL in attrs and attrs[SEAL] != _seal(last.params, last.values, attrs):
+        ended = last.state.is_finished() and not attrs.get("interrupted")  # the seal is written before the values
+        if ended and SEAL in attrs and attrs[SEAL] != _seal(last.params, last.values, attrs):
             raise BadInput(f"trial {last.number} of the study {study.study_name!r} is damaged; {REMEDY}")
         values = tuple(last.values) if state == "done" else ()
         why = attrs.get("why", "") if state == "failed" else ""
