@@ -444,7 +444,7 @@ SHARES = {"home": 180, "run": 120, "show": 60, "compare": 50, "sweep": 30, "feat
 def begin_run(directory: Path, seed: int, stop: int | None) -> None:
     """A run of 120 examples that is stopped at so many."""
     from prequential.runs.run import Run
-    from prequential.runs.settings import RunSettings
+    from prequential.runs.run_settings import RunSettings
     from prequential.settings import Settings
 
     settings = RunSettings(tasks=3, task_length=40, threads=1, checkpoint_seconds=0.0)

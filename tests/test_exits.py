@@ -141,7 +141,7 @@ def test_an_output_that_is_full_is_one_sentence():
 
 
 def test_what_cannot_fit_into_memory_is_refused_before_it_is_allocated(monkeypatch):
-    monkeypatch.setattr("prequential.memory.memory_bytes", lambda: 8 * 10**9)
+    monkeypatch.setattr("prequential.memory_limits.memory_bytes", lambda: 8 * 10**9)
     for settings in ({"width": 2**38}, {"depth": 10**9}, {"window": 10**11}, {"num_streams": 10**10}):
         with pytest.raises(BadSetting, match="of memory, more than this machine has"):
             Learner(2, **settings)

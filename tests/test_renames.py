@@ -17,7 +17,7 @@ from prequential.learners.transformer.learner import Learner
 from prequential.registry import make_learner
 from prequential.renames import OPTIONS, SETTINGS, RenamedSetting, current_names, one_warning, without_warning
 from prequential.runs.run import Run
-from prequential.runs.settings import read_settings, read_stored_settings
+from prequential.runs.run_settings import read_settings, read_stored_settings
 from prequential.settings import Settings
 
 TINY = [

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from cyclopts import CycloptsError
 
 from prequential.errors import LONGEST, BadSetting, PrequentialError, one_line
-from prequential.memory import ran_out
+from prequential.memory_limits import ran_out
 
 UNUSABLE, USAGE, INTERNAL, INTERRUPTED = 1, 2, 70, 130
 TRACEBACK = "PREQUENTIAL_TRACEBACK"  # set, it shows where an error came from

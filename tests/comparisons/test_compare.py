@@ -27,7 +27,7 @@ from prequential.registry import is_transformer, make_learner
 from prequential.runs import pool
 from prequential.runs.job import read_progress, run_job
 from prequential.runs.run import Run
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 
 SMALL = Settings(width=16, num_query_heads=2, depth=1, window=32, chunk_size=20, num_streams=2)

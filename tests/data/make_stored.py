@@ -26,7 +26,7 @@ from prequential import Learner, make_learner
 from prequential.comparisons.compare import Plan, compare
 from prequential.runs.job import ProgressWriter
 from prequential.runs.run import Run
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 from prequential.storage.migrations import FORMAT
 from prequential.storage.sealed import read_sealed, write_sealed

@@ -11,7 +11,7 @@ from judging import Outcome, judge
 
 from prequential.comparisons.compare import Plan
 from prequential.comparisons.compare import read_plan as read_comparison
-from prequential.runs.settings import RunSettings, read_settings, write_settings
+from prequential.runs.run_settings import RunSettings, read_settings, write_settings
 from prequential.settings import Settings
 from prequential.sweeps.plan import read_sweep
 

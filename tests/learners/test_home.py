@@ -27,7 +27,7 @@ from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.trainer import Trainer
 from prequential.storage.checkpoint import read_checkpoint, same_state
 from prequential.streams.journal.journal import Journal
-from prequential.streams.journal.records import HEAD, scan
+from prequential.streams.journal.log_records import HEAD, scan
 
 SMALL = {
     "width": 8,

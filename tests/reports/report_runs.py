@@ -10,7 +10,7 @@ import numpy as np
 
 from prequential.evaluation.records import RecordWriter
 from prequential.learners.charges import Charges
-from prequential.runs.settings import RunSettings, write_settings
+from prequential.runs.run_settings import RunSettings, write_settings
 from prequential.settings import Settings
 
 CLASSES = 10

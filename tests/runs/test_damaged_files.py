@@ -16,7 +16,7 @@ from prequential.errors import BadInput, PrequentialError
 from prequential.evaluation.records import read_records
 from prequential.runs.job import read_result
 from prequential.runs.run import Run
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import read_checkpoint
 

@@ -16,7 +16,7 @@ import pytest
 from prequential.cli.app import main
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.runs.run import Run, new_directory
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import CheckpointFolder, same_state
 

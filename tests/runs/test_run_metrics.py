@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from prequential.runs.run import Run
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 from prequential.trust import Untrusted
 

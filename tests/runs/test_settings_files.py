@@ -10,7 +10,7 @@ import pytest
 from prequential.cli.app import main
 from prequential.comparisons.compare import read_plan
 from prequential.errors import PrequentialError
-from prequential.runs.settings import RunSettings, read_settings, write_settings
+from prequential.runs.run_settings import RunSettings, read_settings, write_settings
 from prequential.settings import Settings
 from prequential.streams.spec import StreamSpec
 from prequential.sweeps.plan import read_sweep

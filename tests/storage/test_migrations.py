@@ -25,7 +25,7 @@ from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.learners.transformer.learner import Learner
 from prequential.renames import SETTINGS
 from prequential.runs.run import Run, restore_settings
-from prequential.runs.settings import RunSettings, read_settings, read_stored_settings, write_settings
+from prequential.runs.run_settings import RunSettings, read_settings, read_stored_settings, write_settings
 from prequential.settings import Settings
 from prequential.storage import migrations
 from prequential.storage.checkpoint import read_checkpoint, write_checkpoint

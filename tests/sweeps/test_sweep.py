@@ -21,7 +21,7 @@ from prequential.comparisons.compare import Plan, compare
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.plots.pareto import front_of
 from prequential.runs.job import read_progress
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import for_digits
 from prequential.sweeps import study as sweep_study
 from prequential.sweeps.pareto_front import show_pareto

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from prequential.baselines.feed_forward import Network
 from prequential.baselines.fifo import FIFOBuffer
-from prequential.baselines.network import Network
 from prequential.baselines.network_learner import NetworkLearner
 from prequential.errors import BadSetting
 from prequential.learners.transformer.optimizer import all_finite

@@ -15,7 +15,7 @@ from prequential.learners.base import OnlineLearner, check_missing, check_seed, 
 from prequential.learners.chunked import chunk_slices
 from prequential.learners.normalizer import Normalizer, bounded
 from prequential.learners.outliers import Hint
-from prequential.memory import check_fits
+from prequential.memory_limits import check_fits
 from prequential.renames import OPTIONS, takes_old_names
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prequential.baselines.network import Network
+from prequential.baselines.feed_forward import Network
 from prequential.errors import BadSetting
 from prequential.learners.base import check_missing, check_seed, uniform_log_proba, uniform_where_nan
 from prequential.learners.chunked import ChunkedLearner

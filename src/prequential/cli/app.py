@@ -16,7 +16,7 @@ from prequential.cli import commands
 from prequential.cli.old_flags import current_flags, shown_once
 from prequential.exits import one_sentence
 from prequential.renames import one_warning
-from prequential.runs.settings import RunSettings, read_settings, read_stored_settings
+from prequential.runs.run_settings import RunSettings, read_settings, read_stored_settings
 from prequential.settings import Settings, for_digits
 
 app = App(

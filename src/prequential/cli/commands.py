@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from prequential.errors import PrequentialError
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 
 COMPARISON = Group("The comparison", sort_key=1)

@@ -19,7 +19,7 @@ from prequential.registry import current_spec, make_learner
 from prequential.runs.job import Job, check_same_settings, read_result, write_job_settings
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
-from prequential.runs.settings import RunSettings, stored_settings, write_settings
+from prequential.runs.run_settings import RunSettings, stored_settings, write_settings
 from prequential.runs.stored_scores import load_scores
 from prequential.settings import Settings
 from prequential.specs import check_kinds, nearest

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from matplotlib.figure import Figure
 
 from prequential.evaluation.scores import Scores
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 
 Scale = Literal["small", "paper"]

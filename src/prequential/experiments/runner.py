@@ -19,7 +19,7 @@ from prequential.plots.style import save
 from prequential.runs.job import Job, check_same_settings, read_result, write_job_settings
 from prequential.runs.jobs_display import JobsDisplay
 from prequential.runs.pool import available_cores, run_jobs
-from prequential.runs.settings import RunSettings
+from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, remove_temporaries, write_atomically
 from prequential.storage.sealed import is_damaged, read_json, write_sealed

@@ -19,7 +19,7 @@ from prequential.learners.charges import Charges, Probabilities, charge
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
 from prequential.learners.outliers import Hint
 from prequential.learners.transaction import Guard, Uninterrupted
-from prequential.memory import check_fits, ran_out
+from prequential.memory_limits import check_fits, ran_out
 from prequential.storage.checkpoint import allow, loading, read_checkpoint, write_checkpoint
 from prequential.storage.files import remove_temporaries, storage
 from prequential.streams.stream import Stream

@@ -13,7 +13,7 @@ import numpy as np
 
 from prequential.errors import BadInput, PrequentialError, one_line, short
 from prequential.labels import Labels
-from prequential.memory import check_fits
+from prequential.memory_limits import check_fits
 
 MOST_DIMENSIONS = 4  # of examples: (n, height, width, channels)
 KEPT = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.uint8))  # the dtypes that learners and journals keep

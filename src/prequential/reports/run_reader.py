@@ -14,7 +14,7 @@ from prequential.evaluation.binned_sums import BinnedSums
 from prequential.evaluation.records import damage, part_bounds
 from prequential.evaluation.scores import Scores
 from prequential.learners.charges import Charges
-from prequential.runs.settings import RunSettings, read_stored_settings
+from prequential.runs.run_settings import RunSettings, read_stored_settings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import read_checkpoint, short
 from prequential.storage.sealed import check_toml, read_json

@@ -14,7 +14,7 @@ from typing import Any
 from prequential.errors import BadInput, BadSetting, PrequentialError
 from prequential.exits import explain
 from prequential.registry import is_transformer
-from prequential.runs.settings import MAY_CHANGE, RunSettings, read_stored_settings, write_settings
+from prequential.runs.run_settings import MAY_CHANGE, RunSettings, read_stored_settings, write_settings
 from prequential.settings import Settings
 from prequential.storage.files import DirectoryLock, LockHeld, write_atomically
 from prequential.storage.sealed import is_damaged, read_json, sealed_toml, write_sealed

@@ -29,7 +29,7 @@ from prequential.learners.charges import Charges
 from prequential.learners.transformer.distributed import here
 from prequential.plots.curves import draw_run
 from prequential.registry import make_learner
-from prequential.runs.settings import RunSettings, read_stored_settings, write_settings
+from prequential.runs.run_settings import RunSettings, read_stored_settings, write_settings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
 from prequential.storage.files import (

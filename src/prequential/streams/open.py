@@ -13,9 +13,9 @@ from prequential.errors import BadInput, BadSetting, short
 from prequential.imports import import_object, is_object_name
 from prequential.specs import check_kinds
 from prequential.streams.limits import reading
-from prequential.streams.registry import STREAMS, possible_streams
 from prequential.streams.spec import StreamSpec, path_exists
 from prequential.streams.stream import Stream
+from prequential.streams.stream_registry import STREAMS, possible_streams
 
 OF_A_RUN = "examples"  # a setting of a run that may be written among the options of its stream
 OF_CSV = ("delimiter", "header", "quotes", "decimal_point", "encoding", "dates")

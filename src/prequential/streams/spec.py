@@ -8,7 +8,7 @@ from typing import Any
 
 from prequential.errors import BadInput
 from prequential.specs import parse_options
-from prequential.streams.registry import STREAMS
+from prequential.streams.stream_registry import STREAMS
 
 
 @dataclass(frozen=True)

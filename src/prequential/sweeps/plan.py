@@ -17,7 +17,7 @@ from typing import Any
 from prequential.errors import BadSetting, MissingExtra
 from prequential.registry import TRANSFORMERS, make_learner
 from prequential.renames import OPTIONS, SETTINGS, current_names, one_warning
-from prequential.runs.settings import MAY_CHANGE, RunSettings, placed_settings
+from prequential.runs.run_settings import MAY_CHANGE, RunSettings, placed_settings
 from prequential.settings import Settings, for_digits
 from prequential.specs import fits, nearest, parse_call, say_kind
 from prequential.storage.migrations import FORMAT

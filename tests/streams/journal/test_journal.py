@@ -16,7 +16,7 @@ import pytest
 from prequential.errors import BadCheckpoint, BadInput, DamageWarning, PrequentialError, StorageError
 from prequential.storage.sealed import write_sealed
 from prequential.streams.journal.journal import Journal
-from prequential.streams.journal.records import EXAMPLE, HEAD, SKIPPABLE, record, scan
+from prequential.streams.journal.log_records import EXAMPLE, HEAD, SKIPPABLE, record, scan
 from prequential.testing.streams import check_stream
 
 OLD = Path(__file__).parents[2] / "data" / "format-1"

@@ -30,11 +30,11 @@ from prequential.learners.transformer.batch import Batch
 from prequential.learners.transformer.distributed import here
 from prequential.learners.transformer.ensemble import Ensemble, Prediction
 from prequential.learners.transformer.experts import NetworkExpert, make_experts
-from prequential.learners.transformer.migrations import migrate_learner_state
-from prequential.learners.transformer.replay import NormalizedReplay
+from prequential.learners.transformer.normalized_replay import NormalizedReplay
+from prequential.learners.transformer.state_migrations import migrate_learner_state
 from prequential.learners.transformer.trainer import Trainer
 from prequential.learners.versioned import Versioned
-from prequential.memory import check_fits
+from prequential.memory_limits import check_fits
 from prequential.models.make import OwnNetwork, make_model
 from prequential.models.transformer import Transformer
 from prequential.renames import SETTINGS, takes_old_names

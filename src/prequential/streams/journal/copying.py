@@ -12,9 +12,7 @@ from prequential.storage.files import new_file, opened, sync_directory, write_al
 from prequential.storage.sealed import write_sealed
 from prequential.streams.journal.format_1 import FILES, OldJournal
 from prequential.streams.journal.log import READ, WRITE, Log
-from prequential.streams.journal.metadata import Metadata, metadata_record, new_metadata
-from prequential.streams.journal.reading import Entry
-from prequential.streams.journal.records import (
+from prequential.streams.journal.log_records import (
     EXAMPLE,
     copy_bytes,
     example_payload,
@@ -24,6 +22,8 @@ from prequential.streams.journal.records import (
     scan,
     tag_of,
 )
+from prequential.streams.journal.metadata import Metadata, metadata_record, new_metadata
+from prequential.streams.journal.reading import Entry
 
 BLOCK = 1024  # examples read at a time
 

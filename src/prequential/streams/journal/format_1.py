@@ -12,8 +12,8 @@ import numpy as np
 from prequential.errors import BadCheckpoint
 from prequential.labels import label_text, read_label
 from prequential.storage.sealed import read_small
+from prequential.streams.journal.log_records import Example
 from prequential.streams.journal.reading import Entry
-from prequential.streams.journal.records import Example
 
 FORMAT = "prequential-journal-1"
 FILES = ("x.bin", "y.bin", "labels.jsonl")

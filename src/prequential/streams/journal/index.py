@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 
 from prequential.storage.files import open_own, write_all
-from prequential.streams.journal.records import read_at
+from prequential.streams.journal.log_records import read_at
 
 HEAD = struct.Struct("<8sII")  # magic, tag of the journal, reserved
 MAGIC = b"PQindex2"

@@ -18,6 +18,7 @@ from prequential.storage.sealed import write_sealed
 from prequential.streams.journal import format_1
 from prequential.streams.journal.copying import close_gaps, convert, copy_log, plain_file, write_log
 from prequential.streams.journal.log import Durability, Log, Mark, add_note, check_durability
+from prequential.streams.journal.log_records import example_payload, tag_of
 from prequential.streams.journal.metadata import (
     Metadata,
     metadata_record,
@@ -27,7 +28,6 @@ from prequential.streams.journal.metadata import (
 )
 from prequential.streams.journal.reader import CACHED, Reader
 from prequential.streams.journal.reading import LOST, ranges
-from prequential.streams.journal.records import example_payload, tag_of
 from prequential.streams.stream import Chunk, Stream
 
 BLOCK = 1024  # examples read at a time

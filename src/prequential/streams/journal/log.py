@@ -15,7 +15,7 @@ import numpy as np
 from prequential.errors import BadInput, DamageWarning
 from prequential.storage.files import new_file, opened, write_all
 from prequential.streams.journal.index import Index
-from prequential.streams.journal.records import (
+from prequential.streams.journal.log_records import (
     EXAMPLE,
     GAP,
     HEAD,

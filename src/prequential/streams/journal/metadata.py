@@ -14,7 +14,7 @@ from prequential.errors import BadCheckpoint, BadInput
 from prequential.storage.files import opened
 from prequential.storage.sealed import read_sealed
 from prequential.streams.journal import format_1
-from prequential.streams.journal.records import HEAD, META, Window, read_header, record, tag_of
+from prequential.streams.journal.log_records import HEAD, META, Window, read_header, record, tag_of
 
 FORMAT = "prequential-journal-2"
 LONGEST = 1 << 16  # bytes of metadata in a log

@@ -10,7 +10,7 @@ import numpy as np
 
 from prequential.storage.files import opened
 from prequential.streams.journal.log import READ, Log
-from prequential.streams.journal.records import (
+from prequential.streams.journal.log_records import (
     EXAMPLE,
     GAP,
     HEAD,

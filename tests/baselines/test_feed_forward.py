@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from prequential.baselines.network import Network
+from prequential.baselines.feed_forward import Network
 from prequential.errors import BadCheckpoint
 
 
