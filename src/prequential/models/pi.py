@@ -21,7 +21,8 @@ class PiTransformer(Transformer):
 
     def forward(self, x: Tensor, y: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
         embedded = self._embed(x)
-        h, new = self._run_blocks(embedded, y, past.tokens, self._attn_bias(x.shape[1], past))
+        # a view, so that autograd adds up the first block's two gradients (norm, residual) before the copy head's
+        h, new = self._run_blocks(embedded.view_as(embedded), y, past.tokens, self._attn_bias(x.shape[1], past))
         return self._run_heads(embedded, h, y, past, new)
 
     def predict_next(self, x: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
