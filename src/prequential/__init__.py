@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prequential.learners.base import OnlineLearner as OnlineLearner
     from prequential.learners.transformer.learner import Learner as Learner
     from prequential.registry import make_learner as make_learner
+    from prequential.runs.open_learner import open as open
     from prequential.settings import Settings as Settings
     from prequential.streams.datasets.digits import digits as digits
     from prequential.streams.datasets.photos import PhotoStream as PhotoStream
@@ -65,9 +66,11 @@ _PLACES = {
     "digits": "streams.datasets.digits",
     "evaluate": "evaluation.evaluate",
     "make_learner": "registry",
+    "open": "runs.open_learner",
     "open_stream": "streams.open",
 }
-__all__ = sorted([*_PLACES, "__version__"])
+# without open: `from prequential import *` must not hide Python's own
+__all__ = sorted([*(name for name in _PLACES if name != "open"), "__version__"])
 
 
 def __getattr__(name: str) -> Any:

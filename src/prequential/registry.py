@@ -183,6 +183,32 @@ def _make_of_library(kind: type[OnlineLearner], given: Given, path: str) -> Onli
     return _construct(kind, given, own, model=path, settings=others)
 
 
+def learner_class(name: str, module: str | None = None) -> type[OnlineLearner]:
+    """The class of a learner by the name that a save has for it; one that does not come with the package needs trust.
+
+    Parameters
+    ----------
+    name
+        Of the class.
+    module
+        Where it is defined; saves of earlier versions do not say so.
+
+    Examples
+    --------
+    >>> learner_class("Majority").__name__
+    'Majority'
+    """
+    from prequential.learners.transformer.learner import Learner
+
+    kinds: list[type[OnlineLearner]] = [Learner, *_exported()]
+    for kind in kinds:
+        if name == kind.__name__ and module in (None, kind.__module__):
+            return kind
+    if module is None:
+        raise BadSetting(f"{name!r} is no learner of this package: the class that saved it can load it")
+    return _own_class(f"{module}:{name}")
+
+
 def _own_class(name: str) -> type[OnlineLearner]:
     kind = import_object(name, "learner")
     if not (isinstance(kind, type) and issubclass(kind, OnlineLearner)) or inspect.isabstract(kind):

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import prequential
 from prequential.baselines import KalmanNetwork
 from prequential.comparisons.compare import compare, read_plan
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
@@ -28,7 +29,7 @@ from prequential.runs.run import Run, restore_settings
 from prequential.runs.run_settings import RunSettings, read_settings, read_stored_settings, write_settings
 from prequential.settings import Settings
 from prequential.storage import migrations
-from prequential.storage.checkpoint import read_checkpoint, write_checkpoint
+from prequential.storage.checkpoint import read_checkpoint, same_state, write_checkpoint
 from prequential.storage.sealed import read_sealed
 from prequential.sweeps.sweep import sweep
 
@@ -108,6 +109,8 @@ class TestStored:
         assert run.learner_settings.ema_decay == 0.9
         scores = json.loads((stored / "finished" / "scores.json").read_text())
         assert run.scores.log_loss == scores["log_loss"]
+        opened = prequential.open(stored / "finished", device="cpu")
+        assert same_state(opened.state_dict(), run.learner.state_dict())
 
     def test_a_home_is_opened_and_becomes_one_of_this_version(self, stored):
         x, y = np.load(stored / "home-x.npy"), json.loads((stored / "home-y.json").read_text())

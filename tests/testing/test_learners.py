@@ -245,6 +245,25 @@ class CopiesPickled(Counts):
         return (Counts, (self.labels.capacity,))
 
 
+class SnapshotsShared(Counts):
+    def _take_copy(self, other, *, snapshot):
+        super()._take_copy(other, snapshot=snapshot)
+        if snapshot:
+            self.counts = other.counts  # the same array: what is learned later shows
+
+
+class SnapshotsRounded(Counts):
+    def _take_copy(self, other, *, snapshot):
+        super()._take_copy(other, snapshot=snapshot)
+        if snapshot:
+            self.counts *= 1 + 1e-9
+
+
+class SnapshotsLearn(Counts):
+    def _check_can_learn(self):
+        pass
+
+
 class Threads(Counts):
     """Predicts without a lock while it learns in two steps."""
 
@@ -317,6 +336,11 @@ MUTANTS = {  # what the check must say of each
     "check_broken_values": {BrokenValues: "after a feature of 1e30"},
     "check_all_or_nothing": {AllOrNothing: "a refused label changed the learner"},
     "check_copies": {Copies: "goes on otherwise", CopiesPickled: "a learner was pickled"},
+    "check_snapshots": {
+        SnapshotsShared: "changed while the learner learned on",
+        SnapshotsRounded: "predicts otherwise",
+        SnapshotsLearn: "a snapshot learned",
+    },
     "check_threads": {Threads: "predictions during learning went wrong"},
     "check_evaluate": {Evaluate: "of 131 examples 130 were scored"},
     "check_memory": {Memory: r"2,400 more examples took \d+ more bytes", MemoryOfTheState: "more examples"},

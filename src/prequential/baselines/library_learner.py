@@ -169,8 +169,10 @@ class LibraryLearner(JournaledLearner):
         self._begin()
         self._num_to_relearn = self.position
 
-    def _take_copy(self, other: Self) -> None:
-        super()._take_copy(other)
+    def _take_copy(self, other: Self, *, snapshot: bool) -> None:
+        if snapshot:
+            other._relearn()  # a snapshot has no past to learn from
+        super()._take_copy(other, snapshot=snapshot)
         # what other libraries cannot save, they can copy
         own = ("_guard", "memory", "labels")
         for name, value in copy.deepcopy({k: v for k, v in vars(other).items() if k not in own}).items():

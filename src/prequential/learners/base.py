@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar
 import numpy as np
 
 from prequential.deprecation import warn_renamed
-from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.errors import BadCheckpoint, BadInput, BadSetting, one_line
 from prequential.labels import Labels, num_seen_before
 from prequential.learners.charges import Charges, Probabilities, charge
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
@@ -62,6 +62,7 @@ class OnlineLearner(ABC):
         self._guard = Guard()
         self._changing = False  # inside a call: whether there is something to undo
         self._known_before = 0  # inside a call: how many labels had been seen before it
+        self._is_snapshot = False  # whether it only predicts
 
     # What a user calls. A name that ends in _one takes one example, one that ends in _many takes several. `predict`,
     # `predict_proba` and `learn` are short for the _one forms; `observe` is predict_many and learn_many in turns.
@@ -232,7 +233,8 @@ class OnlineLearner(ABC):
     def save(self, path: str | Path) -> None:
         """Writes the learner to one file, atomically."""
         with self._alone(), storage(Path(path)), self._beside(Path(path)) as more:
-            saved = {"kind": type(self).__name__, "config": self.config(), "state": self._whole_state(), **more}
+            kind = {"kind": type(self).__name__, "module": type(self).__module__}
+            saved = {**kind, "config": self.config(), "state": self._whole_state(), **more}
             write_checkpoint(Path(path), saved)
             remove_temporaries(Path(path).parent, shared=True, of=Path(path).name)  # of saves that were killed
 
@@ -263,17 +265,55 @@ class OnlineLearner(ABC):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         with self._alone():
-            copied = type(self)(**self.config(), **self._unsaved())
-            copied._take_copy(self)
+            copied = self._copied(snapshot=self._is_snapshot)
         memo[id(self)] = copied
         return copied
+
+    def snapshot(self) -> Self:
+        """A copy of this moment to predict from while the learner learns on; it cannot learn.
+
+        It costs what the state takes in memory. No example of the past is copied: the journal stays where it is.
+        """
+        with self._alone():
+            return self._copied(snapshot=True)
+
+    def _copied(self, *, snapshot: bool) -> Self:
+        copied = type(self)(**self.config(), **self._unsaved())
+        copied._take_copy(self, snapshot=snapshot)
+        copied._is_snapshot = snapshot
+        return copied
+
+    def _check_can_learn(self) -> None:
+        if self._is_snapshot:
+            raise BadInput(
+                "this learner is a snapshot, which predicts but does not learn; learn with the one it was taken of, or "
+                "with a copy.deepcopy of that"
+            )
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={one_line(repr(value), 60)}" for name, value in self._shown_settings().items())
+        return f"<{type(self).__name__}({given}): {', '.join(self._standing())}>"
+
+    def _shown_settings(self) -> dict[str, Any]:
+        """The arguments that differ from the defaults."""
+        defaults = {name: given.default for name, given in inspect.signature(type(self)).parameters.items()}
+        return {name: value for name, value in self.config().items() if name not in defaults or value != defaults[name]}
+
+    def _standing(self) -> list[str]:
+        """Where it stands, for `repr`."""
+        known = len(self.labels)
+        return [
+            f"{self.position:,} example{'s' * (self.position != 1)} learned",
+            f"{known:,} label{'s' * (known != 1)} seen",
+            *(["a snapshot"] if self._is_snapshot else []),
+        ]
 
     def _unsaved(self) -> dict[str, Any]:
         """Arguments of the constructor that are not part of what is saved."""
         return {}
 
-    def _take_copy(self, other: Self) -> None:
-        """Copies the state of another learner that was made with the same arguments."""
+    def _take_copy(self, other: Self, *, snapshot: bool) -> None:
+        """Copies the state of another learner that was made with the same arguments; for a snapshot, not its past."""
         self.load_state_dict(other._whole_state())
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -372,6 +412,7 @@ class OnlineLearner(ABC):
     def _take_in(self, xs: Any, ys: Sequence[Hashable], act: Callable[[np.ndarray, np.ndarray], Made]) -> Made:
         """Calls `act` with checked examples, which it learns; if anything is raised, nothing has changed."""
         with self._guard.changing():
+            self._check_can_learn()
             x, y = self._admitted(xs, ys)
             self._wait(len(x))
 

@@ -74,6 +74,7 @@ class ChunkedLearner(OnlineLearner):
         """Trains on the unfinished chunk now. The next chunk is the rest of it."""
         with self._guard.changing():
             if self._pending_ids:
+                self._check_can_learn()
                 self._wait()
                 self._attempt(1, self._flush)
 

@@ -53,9 +53,9 @@ class JournaledLearner(OnlineLearner):
             super().load_state_dict(state)
             self.memory.load_state_dict(state["memory"])
 
-    def _take_copy(self, other: Self) -> None:
-        self.memory = other.memory.copy()
-        super()._take_copy(other)
+    def _take_copy(self, other: Self, *, snapshot: bool) -> None:
+        self.memory = other.memory.snapshot() if snapshot else other.memory.copy()
+        super()._take_copy(other, snapshot=snapshot)
 
     def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         class_ids = super()._accept(x, ys)

@@ -104,8 +104,7 @@ class Memory:
 
     def read(self, start: int, stop: int) -> Chunk:
         """Examples of the past, without those that are damaged on disk; asking for later ones is an error."""
-        if self._follows:
-            assert self._source is not None
+        if self._source is not None:
             return self._source.read(start, stop)
         if self._journal is None:
             raise self._lost()
@@ -175,6 +174,12 @@ class Memory:
             self._journal.copy(copied._scratch.path, scratch=True)
             copied._journal = Journal(copied._scratch.path, write=True, scratch=True)
         return copied
+
+    def snapshot(self) -> Memory:
+        """A memory that says how much was learned and holds nothing of it."""
+        empty = Memory()
+        empty.length = self.length
+        return empty
 
     def state_dict(self) -> dict[str, int | bool]:
         return {"length": self.length, "journal": self._journal is not None}

@@ -85,7 +85,7 @@ class Run:
         spec = StreamSpec.parse(run.stream)
         examples = run.examples or spec.options.get(OF_A_RUN)
         with names_from(stored, trust=trust):
-            self.stream = _open_stream(run, spec, examples, seed=learner.seed)
+            self.stream = open_run_stream(run, seed=learner.seed)
         self._absolute = spec.absolute()  # stored, so that the run can be resumed from any directory
         self.length = min(examples or len(self.stream), len(self.stream))
         if not self.length:
@@ -336,8 +336,10 @@ def new_directory(stream: str, base: Path = Path("runs")) -> Path:
     raise BadInput(f"{base / stamp} and 999 more like it exist already")
 
 
-def _open_stream(run: RunSettings, spec: StreamSpec, examples: int | None, seed: int) -> Stream:
+def open_run_stream(run: RunSettings, seed: int) -> Stream:
     """The stream of a run. The seed of the learner also makes the stream, where that is drawn at random."""
+    spec = StreamSpec.parse(run.stream)
+    examples = run.examples or spec.options.get(OF_A_RUN)
     is_longer = spec.source == "photos" and (examples or 0) > len(open_stream(spec.source))
     return open_stream(
         spec.without(OF_A_RUN, "seed"),

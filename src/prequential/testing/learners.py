@@ -38,6 +38,7 @@ from prequential.testing.state_checks import (
     check_memory,
     check_same_again,
     check_save_load,
+    check_snapshots,
     check_state_is_a_snapshot,
     check_threads,
 )
@@ -64,6 +65,7 @@ CHECKS: list[Callable[[Make], None]] = [
     check_broken_values,
     check_all_or_nothing,
     check_copies,
+    check_snapshots,
     check_threads,
     check_evaluate,
     check_memory,

@@ -105,6 +105,29 @@ def check_copies(make: Make) -> None:
             raise AssertionError("a learner was pickled")
 
 
+def check_snapshots(make: Make) -> None:
+    """A snapshot must predict to the bit as the learner did then, while that learns on, and must refuse to learn."""
+    x, y = make_examples(100)
+    for cut in (0, 45):
+        learner = make(3)
+        if cut:
+            learner.observe(x[:cut], y[:cut])
+        taken = learner.snapshot()
+        then = learner.predict_log_proba_many(x).tobytes()
+        assert taken.predict_log_proba_many(x).tobytes() == then, f"a snapshot at example {cut} predicts otherwise"
+        learner.observe(x[cut:], y[cut:])
+        assert taken.predict_log_proba_many(x).tobytes() == then, "a snapshot changed while the learner learned on"
+        assert taken.position == cut, f"a snapshot at example {cut} says that it is at example {taken.position}"
+        before = learner.state_dict()
+        try:
+            taken.learn_many(x[:1], y[:1])
+        except BadInput as error:
+            assert "snapshot" in str(error), f"{str(error)!r} does not say that it is a snapshot"
+        else:
+            raise AssertionError("a snapshot learned")
+        assert same_state(learner.state_dict(), before), "a snapshot changed the learner it was taken of"
+
+
 def check_threads(make: Make) -> None:
     """Predicted from several threads while another learns, each prediction must be that of some moment in between."""
     x, y = make_examples(70)

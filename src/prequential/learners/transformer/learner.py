@@ -400,9 +400,17 @@ class Learner(ChunkedLearner):
     def _unsaved(self) -> dict[str, Any]:
         return {"device": str(self.device)}
 
-    def _take_copy(self, other: Self) -> None:
-        self._memory, self._own_extractor = other._memory.copy(), other._own_extractor
-        super()._take_copy(other)
+    def _take_copy(self, other: Self, *, snapshot: bool) -> None:
+        self._memory = other._memory.snapshot() if snapshot else other._memory.copy()
+        self._own_extractor = other._own_extractor
+        super()._take_copy(other, snapshot=snapshot)
+
+    def _shown_settings(self) -> dict[str, Any]:
+        defaults = {"missing": False, **asdict(Settings())}
+        return {name: value for name, value in self.config().items() if value != defaults.get(name, Settings)}
+
+    def _standing(self) -> list[str]:
+        return [*super()._standing(), *([] if self.home is None else [f"home {str(self.home)!r}"])]
 
     @classmethod
     def open(
