@@ -26,7 +26,8 @@ import numpy as np
 from PIL import Image
 
 from prequential.learners.transformer.learner import Learner
-from prequential.streams.formats.images import ImageStream, decode
+from prequential.streams.formats.image_decoding import decode
+from prequential.streams.formats.images import ImageStream
 
 WIDTH, HEIGHT, SIDE, CLASSES, CHUNK = 500, 375, 160, 10, 16
 

@@ -73,7 +73,7 @@ def test_extract_and_run(weights, photos, tmp_path, capsys):
 
 def test_photos_are_decoded_at_the_size_of_the_network(weights, photos, tmp_path):
     from prequential.features import load_network
-    from prequential.streams.formats.images import decode
+    from prequential.streams.formats.image_decoding import decode
 
     out = tmp_path / "features"
     main(["features", str(photos), str(out), "--network", str(weights), "--batch", "1", "--dtype", "float32"])

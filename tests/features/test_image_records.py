@@ -15,7 +15,6 @@ from PIL import Image
 from prequential.errors import BadInput
 from prequential.features import Network, extract
 from prequential.features.image_records import StreamRecords, as_records, check_still_there
-from prequential.streams.formats.image_tables import ImageTableStream
 from prequential.streams.formats.images import ImageStream
 
 BAD = {0: b"", 5: b"no picture", 11: None}  # None: gone
@@ -54,7 +53,7 @@ def in_table(photos, **options):
     images = [(photos / "ab"[i % 2] / f"{i:02}.png").read_bytes() if i != 11 else None for i in range(20)]
     table = pa.table({"image": [{"bytes": image, "path": None} for image in images], "label": list("ab" * 10)})
     pq.write_table(table, photos.parent / "table.parquet", row_group_size=7)
-    return ImageTableStream(photos.parent / "table.parquet", size=6, **options)
+    return ImageStream(photos.parent / "table.parquet", size=6, **options)
 
 
 SOURCES = pytest.mark.parametrize("source", [in_folder, in_manifest, in_table])

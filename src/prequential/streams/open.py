@@ -162,7 +162,8 @@ def table_stream(
     """A table on disk as a stream: of its rows, or of the images in it."""
     from prequential.streams.formats.arrow import ArrowTable
     from prequential.streams.formats.csv import CsvTable
-    from prequential.streams.formats.image_tables import ImageTableStream, image_column
+    from prequential.streams.formats.image_tables import image_column
+    from prequential.streams.formats.images import ImageStream
     from prequential.streams.formats.tables import Table, TableStream, as_table, suffixes_of
 
     path = Path(path)
@@ -186,8 +187,8 @@ def table_stream(
         table = ArrowTable(path, split=split, max_bytes=max_bytes)
     else:
         table = as_table(path, max_bytes)
-    kind = ImageTableStream if image_column(table) and "features" not in options else TableStream
-    if seed is not None and kind is ImageTableStream:  # rows have no use for it
+    kind = ImageStream if image_column(table) and "features" not in options else TableStream
+    if seed is not None and kind is ImageStream:  # rows have no use for it
         options["seed"] = seed
     _check(
         str(path),
@@ -236,7 +237,8 @@ def _by_path(path: Path) -> Callable[..., Stream]:
 
         return FeatureStream
     if path.is_dir():
-        from prequential.streams.formats.images import SUFFIXES, ImageStream
+        from prequential.streams.formats.image_rows import SUFFIXES
+        from prequential.streams.formats.images import ImageStream
 
         found = suffixes_of(path)
         if found & COLUMNAR:

@@ -12,8 +12,8 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.formats.image_tables import ImageTableStream
-from prequential.streams.formats.images import Decoder, ImageStream, decode
+from prequential.streams.formats.image_decoding import Decoder, decode
+from prequential.streams.formats.images import ImageStream
 from prequential.streams.open import open_stream
 from prequential.testing.streams import check_stream
 
@@ -185,11 +185,11 @@ def test_columns_of_a_manifest_are_chosen(tmp_path, kind):
     else:
         pacsv.write_csv(table, path, pacsv.WriteOptions(delimiter="," if kind == "csv" else "\t"))
     options = {"image": "photo_of", "label": "kind", "time": "taken"}
-    for stream in (ImageStream(path, **options), ImageTableStream(path, **options)):
-        chunk = stream.read(0, 4)
-        assert chunk.y == [7, 5, 5, 6]
-        assert chunk.x[:, 0, 0, 0].tolist() == [0, 10, 20, 30]
-        assert stream.read(1, 3).y == [5, 5]
+    stream = ImageStream(path, **options)
+    chunk = stream.read(0, 4)
+    assert chunk.y == [7, 5, 5, 6]
+    assert chunk.x[:, 0, 0, 0].tolist() == [0, 10, 20, 30]
+    assert stream.read(1, 3).y == [5, 5]
     assert ImageStream(path, image="photo_of", label="kind").read(0, 4).y == [5, 7, 5, 6]
     assert ImageStream(path).read(0, 4).x[:, 0, 0, 0].tolist() == [200] * 4  # the first column of paths
     check_stream(lambda: ImageStream(path, **options), lambda: ImageStream(path, image="photo_of", label="kind"))
@@ -198,23 +198,22 @@ def test_columns_of_a_manifest_are_chosen(tmp_path, kind):
     assert shuffled[0].fingerprint() != shuffled[1].fingerprint()
 
 
-@pytest.mark.parametrize("stream", [ImageStream, ImageTableStream])
-def test_columns_that_cannot_be_chosen(tmp_path, stream):
+def test_columns_that_cannot_be_chosen(tmp_path):
     path = manifest(tmp_path, "path,label,user,n\npictures/cat/000.png,a,u,1\n")
     with pytest.raises(BadInput, match=r"list.csv has no column 'kind'; its columns are path, label, user, n"):
-        stream(path, label="kind")
+        ImageStream(path, label="kind")
     with pytest.raises(BadSetting, match=r"the group \('user'\) cannot become a feature beside an image"):
-        stream(path, group="user")
+        ImageStream(path, group="user")
     with pytest.raises(BadInput, match=r"column 'n' is the label and cannot also be the time"):
-        stream(path, label="n", time="n")
+        ImageStream(path, label="n", time="n")
     with pytest.raises(BadInput, match=r"column 'path' is the label and cannot also be the image"):
-        stream(path, image="path", label="path")
+        ImageStream(path, image="path", label="path")
     with pytest.raises(BadInput, match=r"column 'n' has type int64, expected images: bytes, or paths as text"):
-        stream(path, image="n")
+        ImageStream(path, image="n")
     with pytest.raises(BadSetting, match=r"order \('shuffled'\) and time \('n'\) cannot be given together"):
-        stream(path, time="n", order="shuffled")
+        ImageStream(path, time="n", order="shuffled")
     with pytest.raises(BadSetting, match=r"on_bad_row \('drop'\) must be 'stop' or 'skip'"):
-        stream(path, on_bad_row="drop")
+        ImageStream(path, on_bad_row="drop")
 
 
 def test_a_folder_has_no_columns(tmp_path):

@@ -210,7 +210,7 @@ def _read_webp(path: Path) -> tuple[np.ndarray, np.ndarray]:
         import PIL  # noqa: F401
     except ImportError:
         raise MissingExtra("reading WebP images", "images") from None
-    from prequential.streams.formats.images import decode
+    from prequential.streams.formats.image_decoding import decode
 
     arrays = load_npz(path)
     if lacking := {"webp", "offset", "first_class"} - arrays.keys():

@@ -37,7 +37,7 @@ from prequential.streams.datasets.cloc_metadata import (
     read_index,
     whole_hash,
 )
-from prequential.streams.formats.images import Decoder
+from prequential.streams.formats.image_decoding import Decoder
 from prequential.streams.limits import reading
 from prequential.streams.stream import Chunk, Stream
 

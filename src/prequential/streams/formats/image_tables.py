@@ -1,10 +1,10 @@
-"""Streams of images that lie inside a table, as Hugging Face data sets keep them, or that a table lists by path."""
+"""Images inside a table, as Hugging Face data sets keep them, or listed by path in one."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,110 +17,14 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.cache import cached_array, file_stamp
 from prequential.streams.formats.encoding import Column, is_number, label_column, reading_type, whole
 from prequential.streams.formats.encoding import labels as labels_of
-from prequential.streams.formats.images import (
-    SUFFIXES,
-    DecodedStream,
-    ImageRows,
-    files_hash,
-    known_on_bad_row,
-    known_order,
-    shuffled,
-)
+from prequential.streams.formats.image_rows import SUFFIXES, ImageRows, files_hash
 from prequential.streams.formats.sorting import look_at, time_keys
-from prequential.streams.formats.tables import SAMPLE, Table, as_table, default_label, index_columns, suffixes_of
+from prequential.streams.formats.tables import SAMPLE, Table, default_label, index_columns, suffixes_of
 
 PATH_NAMES = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img", "photo")
 MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")  # how JPEG, PNG, … files begin
 FIRST = 16  # values of a column that are looked at to tell whether it holds images
 BLOCKS = 16  # blocks of paths that are kept, each about a megabyte at most
-
-
-class ImageTableStream(DecodedStream):
-    """A table with a column of images and a column of labels, in the order of its rows or of a time column.
-
-    Parameters
-    ----------
-    source
-        As in `TableStream`: CSV, Parquet, Arrow, a saved Hugging Face data set, a data frame.
-    image
-        The column of the images: encoded bytes, a struct with the fields `bytes` and `path`, or paths (relative to the
-        table); by default the first column that holds such.
-    label
-        The column of the labels; by default one called label, y, target or class, else the last.
-    time
-        The column to order by; by default, where the images are listed by path, one called time if there is one.
-    group
-        Not possible: an image has no features beside it that could say whose it is.
-    order
-        As "listed" (or in the order of time), or "shuffled" by `seed`.
-    size, seed, gray, on_bad_row, workers, max_pixels
-        As in `ImageStream`.
-    classes
-        How many labels there can be, or which; the file may declare it.
-    kinds
-        How the labels are to be read where the first 4096 in the order of the stream mislead: {"label": "category"}
-        reads them as text.
-    """
-
-    def __init__(
-        self,
-        source: Any,
-        *,
-        image: str | None = None,
-        label: str | None = None,
-        time: str | None = None,
-        group: str | None = None,
-        size: int | tuple[int, int] | None = None,
-        order: str | None = None,
-        seed: int = 0,
-        gray: bool = False,
-        classes: int | Sequence[Hashable] | None = None,
-        kinds: Mapping[str, str] | None = None,
-        on_bad_row: str = "stop",
-        workers: int | None = None,
-        max_pixels: int | None = None,
-    ) -> None:
-        rows, order = open_rows(source, image, label, time, group, order, seed, kinds, on_bad_row)
-        super().__init__(
-            rows,
-            size=size,
-            order=order,
-            seed=seed,
-            gray=gray,
-            classes=classes,
-            on_bad_row=on_bad_row,
-            workers=workers,
-            max_pixels=max_pixels,
-        )
-
-
-def open_rows(
-    source: Any,
-    image: str | None,
-    label: str | None,
-    time: str | None,
-    group: str | None,
-    order: str | None,
-    seed: int,
-    kinds: Mapping[str, str] | None,
-    on_bad_row: str,
-) -> tuple[TableRows, str]:
-    """The rows of a table with images, and the order in which they come."""
-    known_on_bad_row(on_bad_row)
-    order = known_order(order or "listed", ("listed", "shuffled"))
-    if order == "shuffled" and time is not None:
-        raise BadSetting(f"order ('shuffled') and time ({time!r}) cannot be given together; leave one out")
-    table = as_table(source)
-    if len(table) == 0:
-        raise BadInput(f"{table.name} has no rows")
-    if group is not None:
-        raise BadSetting(
-            f"{table.name} holds images, and the group ({group!r}) cannot become a feature beside an image; "
-            "leave it out, "
-            "or name columns with features to read the table without its images"
-        )
-    first = shuffled(len(table), seed)[:SAMPLE] if order == "shuffled" else None
-    return TableRows(table, image, label, time, dict(kinds or {}), on_bad_row, first), order
 
 
 class TableRows(ImageRows):
