@@ -42,6 +42,10 @@ class DamageWarning(UserWarning):
     """Something that was kept on disk is damaged or missing, and the work goes on without it."""
 
 
+class ColumnWarning(UserWarning):
+    """A column of a table or a field of a row that is not used, or not as one might think."""
+
+
 class MissingExtra(PrequentialError, ImportError):
     """A feature whose optional packages are not installed."""
 

@@ -52,7 +52,7 @@ def test_battery_when_rows_are_skipped(tmp_path):
     path = write(tmp_path / "bad.csv", rows)
     other = write(tmp_path / "other.csv", [*rows[:-2], (0, 0, "city 0", "x"), rows[-1]])
     check_stream(lambda: TableStream(path, on_bad_row="skip"), lambda: TableStream(other, on_bad_row="skip"))
-    stream = TableStream(path, on_bad_row="skip")
+    stream = TableStream(path, on_bad_row="skip", keep_ids=True)
     assert stream.skipped == 5
     assert len(stream) == 8995
     whole = stream.read(0, len(stream)).x[:, 0].tolist()
@@ -61,7 +61,7 @@ def test_battery_when_rows_are_skipped(tmp_path):
 
 def test_values_and_labels_are_those_of_the_file(tmp_path):
     rows = some_rows()
-    stream = TableStream(write(tmp_path / "t.csv", rows))
+    stream = TableStream(write(tmp_path / "t.csv", rows), keep_ids=True)
     chunk = stream.read(0, len(rows))
     assert stream.feature_names[:4] == ["a", "b", "b missing", "city 0"]
     np.testing.assert_array_equal(chunk.x[:, 0], np.arange(9000))
@@ -91,7 +91,7 @@ def test_a_bad_row_stops_exactly_where_it_is(tmp_path, row, what):
     with pytest.raises(BadInput) as error:
         stream.read(5990, 6010)
     assert str(error.value) == f"bad.csv, {what}"
-    skipping = TableStream(tmp_path / "bad.csv", on_bad_row="skip")
+    skipping = TableStream(tmp_path / "bad.csv", on_bad_row="skip", keep_ids=True)
     assert skipping.skipped == 1
     assert skipping.read(5999, 6001).x[:, 0].tolist() == [5999, 6001]
 
@@ -134,7 +134,7 @@ def test_quotes_line_ends_and_empty_lines(tmp_path, end):
     path = write(tmp_path / "q.csv", rows, ("n", "text", "label"), end)
     content = path.read_bytes().replace(b'17"' + end.encode(), b'17"' + end.encode() * 3)
     path.write_bytes(b"\xef\xbb\xbf" + content + end.encode() * 2)
-    stream = TableStream(path)
+    stream = TableStream(path, keep_ids=True)
     assert len(stream) == 10_000
     assert stream.feature_names[0] == "n"
     assert stream.read(9000, 10_000).x[:, 0].tolist() == list(range(9000, 10_000))

@@ -118,7 +118,7 @@ class SortedCopy(Table):
     def __init__(self, original: Table, path: Path) -> None:
         self.original = original
         self.name, self.schema, self.paths = original.name, original.schema, original.paths
-        self.note, self.is_text = original.note, original.is_text
+        self.note, self.is_text, self.written = original.note, original.is_text, original.written
         with reading(path):
             self._batches = Batches(path)
         self.starts = np.cumsum([0, *self._batches.rows])

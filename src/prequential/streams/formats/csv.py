@@ -98,6 +98,7 @@ class CsvTable(Table):
         max_bytes: int | None = None,
     ) -> None:
         self._csv = CsvRows(str(path), delimiter, quotes, decimal_point, dates)
+        self.written = {"csv": True, "decimal_point": decimal_point, "dates": dates}
         self.path = Path(path)
         self.name = self.path.name
         self.paths = [self.path] if self.path.is_file() else _parts_of(self.path)

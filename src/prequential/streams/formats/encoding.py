@@ -10,6 +10,7 @@ A column that is empty so far and of no type is of the kind `any`. Times with a 
 | time     | sine and cosine of the hour (not for dates), the weekday and the day of the year; years since 2000 |
 | clock    | sine and cosine of the time of day, and its share of the day                                    |
 | category | one of `buckets` features is 1, chosen by a hash of the text; missing: none                     |
+| text     | hashed words and character n-grams (`prequential.streams.formats.hashed_text`); missing: none   |
 | group    | `GROUP_SIGNS` features of ±1 given by a hash, so that hardly any two users share them           |
 | vector   | the numbers of a list, always equally many                                                      |
 | any      | a number where the text is one, and beside it the features of a category where it is not        |
@@ -33,8 +34,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prequential.errors import BadInput, BadSetting
+from prequential.streams.formats import hashed_text
 
-KINDS = ("number", "flag", "time", "clock", "category", "group", "vector", "any")
+KINDS = ("number", "flag", "time", "clock", "category", "text", "group", "vector", "any")
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 ZONED = r":\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
 GROUP_SIGNS = 32
@@ -47,6 +49,7 @@ EXPECTED = {
     "time": "a date or time (ISO 8601)",
     "clock": "a time of day",
     "category": TEXT,
+    "text": TEXT,
     "group": TEXT,
     "vector": "a list of numbers",
     "any": TEXT,
@@ -93,7 +96,7 @@ class Column:
                 names = [f"{self.name} {part}" for part in ("sin", "cos", "share")]
             case "any":
                 names = [self.name, *(f"{self.name} {i}" for i in range(self.width - 1))]
-            case "category" | "group" | "vector":
+            case "category" | "text" | "group" | "vector":
                 names = [f"{self.name} {i}" for i in range(self.width)]
             case _:
                 names = [self.name]
@@ -107,6 +110,7 @@ def feature_column(
     kind = kind_of(name, sample.type, kind)
     has_hours = not pa.types.is_date(sample.type)
     widths = {"time": 7 if has_hours else 5, "clock": 3, "category": buckets, "group": GROUP_SIGNS, "any": buckets + 1}
+    widths["text"] = hashed_text.WIDTH
     width = widths.get(kind, 1)
     if kind == "vector":
         width = _vector_length(name, sample)
@@ -180,6 +184,9 @@ def fill(column: Column, values: pa.Array, out: np.ndarray) -> dict[int, str]:
             bad = _fill_vectors(column, values, features)
         case "any":
             bad = _fill_any(column, values, features)
+        case "text":
+            texts, bad = cast(column, values, pa.string())
+            hashed_text.fill_text(texts.to_pylist(), features)
         case _:
             bad = {}
             _fill_hashes(column, values, features)
@@ -423,6 +430,13 @@ def _is_text(found: pa.DataType) -> bool:
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
     return any(is_kind(found) for is_kind in (*kinds, *binary, pa.types.is_dictionary))
+
+
+def is_plain_text(found: pa.DataType) -> bool:
+    """Whether a type is one of text, also in a dictionary, and not of bytes."""
+    if pa.types.is_dictionary(found):
+        return is_plain_text(found.value_type)
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
 
 
 def _is_list(found: pa.DataType) -> bool:

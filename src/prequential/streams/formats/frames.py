@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prequential.errors import BadInput
-from prequential.streams.formats.encoding import Column, shown
+from prequential.streams.formats.encoding import Column, is_plain_text, shown
 from prequential.streams.formats.tables import BLOCK_ROWS, Table, without_views
 
 
@@ -35,7 +35,9 @@ class FrameTable(Table):
         start, stop = int(self.starts[i]), int(self.starts[i + 1])
         return without_views(self.rows.select([column.name for column in columns]).slice(start, stop - start)), {}
 
-    def sorted_by(self, column: str) -> FrameTable:
+    def sorted_by(self, column: str) -> FrameTable | None:
+        if is_plain_text(self.rows.schema.field(column).type):
+            return None  # dates as text: their zones may differ
         order = pc.sort_indices(self.rows, [(column, "ascending")])  # stable, missing values last
         table = FrameTable(without_views(self.rows).take(order))
         table.name, table._order = self.name, order.to_numpy()

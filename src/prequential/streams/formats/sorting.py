@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from prequential.errors import BadInput
 from prequential.streams.cache import cached_file, file_stamp
 from prequential.streams.formats.csv_rows import DATE
-from prequential.streams.formats.encoding import NUMBER, Column, is_number, reading_type, shown, whole
+from prequential.streams.formats.encoding import NUMBER, Column, cast, is_number, is_plain_text, reading_type, shown, whole
 
 if TYPE_CHECKING:
     from prequential.streams.formats.tables import Table
@@ -46,11 +46,14 @@ def time_column(table: Table, name: str) -> Column:
     if table.is_text or pa.types.is_string(found) or pa.types.is_large_string(found):
         for rows, _ in table.blocks([column]):
             values = rows.column(name)
-            strange = pc.fill_null(pc.invert(pc.match_substring_regex(values, f"{NUMBER}|{DATE}")), False)
+            pattern = f"{NUMBER}|{DATE}" if table.is_text else DATE
+            strange = pc.fill_null(pc.invert(pc.match_substring_regex(values, pattern)), False)
             if (place := pc.index(strange, True).as_py()) >= 0:
                 at, example = at + place, values[place].as_py()
                 break
             at += len(values)
+    if example is None and at:  # text that is dates in every row
+        return Column(name, "time", pa.timestamp("us"), 1)
     if example is None:
         raise BadInput(f"time column {name!r} has type {found}, expected numbers or dates")
     remedy = "say how dates are written, such as dates='%d.%m.%Y'" if table.is_text else "convert the column to dates"
@@ -127,6 +130,9 @@ def time_keys(time: Column, values: pa.Array) -> tuple[np.ndarray, dict[int, str
     """The times as numbers that can be compared, and the rows that have none."""
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
+    unread: dict[int, str] = {}
+    if is_plain_text(values.type):
+        values, unread = cast(time, values, time.type)
     known = values.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_floating(values.type):
         keys = values.to_numpy(zero_copy_only=False)
@@ -138,7 +144,7 @@ def time_keys(time: Column, values: pa.Array) -> tuple[np.ndarray, dict[int, str
             values = values.cast(pa.int64())
         keys = pc.fill_null(values, pa.scalar(0, values.type)).to_numpy(zero_copy_only=False)
     empty = {int(i): f"column {time.name!r} is missing, expected a time to order by" for i in np.flatnonzero(~known)}
-    return keys, empty
+    return keys, empty | unread
 
 
 def sort_rows(blocks: Iterator[tuple[np.ndarray, pa.Table]], path: Path) -> None:

@@ -6,32 +6,32 @@ import hashlib
 import json
 import re
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from prequential.errors import BadInput, BadSetting
+from prequential.errors import BadInput, BadSetting, ColumnWarning
 from prequential.streams.cache import cached_array, file_stamp
 from prequential.streams.formats import sorting
 from prequential.streams.formats.csv_rows import looks_like
 from prequential.streams.formats.encoding import (
     Column,
-    feature_column,
-    fill,
     kind_of,
     label_column,
     labels,
     type_name,
     whole,
 )  # fmt: skip
-from prequential.streams.limits import reading
+from prequential.streams.limits import reading as reading_from
 from prequential.streams.stream import Chunk, Stream
 
 SAMPLE = 4096  # rows from which the kinds of the columns are decided
@@ -43,7 +43,7 @@ UNNAMED = re.compile(r"__index_level_\d+__$")  # what pandas calls an index with
 _keys = sorting.time_keys  # for tables of images
 KIND_NAMES = {
     "number": "numbers", "flag": "true/false", "time": "time", "clock": "times of day", "category": "categories",
-    "group": "group", "vector": "vectors", "any": "empty in the first rows",
+    "text": "text", "group": "group", "vector": "vectors", "any": "empty in the first rows",
 }  # fmt: skip
 LABEL_NAMES = ("label", "y", "target", "class")
 
@@ -57,6 +57,7 @@ class Table(ABC):
     paths: Sequence[Path] = ()  # the files it is read from
     is_text: bool = False  # whether the types of the columns are guessed from text, and options say how
     note: str = ""  # what the user should know about what is read
+    written: Mapping[str, Any] = MappingProxyType({})  # how values are written where they are text, as `Schema` has it
 
     @abstractmethod
     def block(self, i: int, columns: Sequence[Column]) -> tuple[pa.Table, dict[int, str]]:
@@ -141,12 +142,22 @@ class TableStream(Stream):
     classes
         How many labels there can be, or which. The file is not searched for them, but may declare them.
     kinds
-        How columns are to be read where the first rows mislead: {"zip": "category"}.
+        How columns are to be read where the first rows mislead: {"zip": "category", "title": "text"}.
     buckets
         How many features a category becomes.
     missing_indicators
         Whether columns get a feature that says "missing": all (True), none (False), or (None) those with
         missing values in the first rows.
+    keep_ids
+        Whether a column that is different in every one of the first rows, such as the number of an order, is a feature.
+        By default it is left out, and a `ColumnWarning` and `describe` name it; one that `features` or `kinds` name is
+        always kept.
+    schema
+        How columns are read, instead of deciding it from the first rows: that of another stream or of a learner, so
+        that the same columns become the same features.
+    reading
+        How columns are read: 2, or 1 as in version 0.1, where ids are features, free text is a category, and dates that
+        are text in typed files too. A run that was made so goes on so.
     on_bad_row
         "stop" raises one sentence when a row that cannot be used is reached; "skip" leaves such rows out, which takes
         one pass over the table when it is opened, and `skipped` says how many there were.
@@ -178,8 +189,14 @@ class TableStream(Stream):
         kinds: Mapping[str, str] | None = None,
         buckets: int = 16,
         missing_indicators: bool | None = None,
+        keep_ids: bool = False,
+        schema: Any = None,
+        reading: int = 2,
         on_bad_row: str = "stop",
     ) -> None:
+        if reading not in (1, 2):
+            raise BadSetting(f"reading ({reading!r}) must be 1 or 2")
+        self._reading, self._given = reading, schema
         if on_bad_row not in ("stop", "skip"):
             raise BadSetting(f"on_bad_row ({on_bad_row!r}) must be 'stop' or 'skip'")
         if buckets < 1:
@@ -203,10 +220,15 @@ class TableStream(Stream):
         for i, name in enumerate(features or []):
             if name in (features or [])[:i]:
                 raise BadSetting(f"features names column {name!r} twice, expected different columns")
+        named = {*(features or []), *kinds}  # by the user
         index = index_columns(self.table.schema)
         label = label or default_label([name for name in names if name not in index], {time, group})
         self._time = None if time is None else sorting.time_column(self.table, time)
-        if features is None:
+        if schema is not None:
+            if features is not None or group is not None or kinds.keys() - {label}:
+                raise BadSetting("schema says how columns are read, so features, group and kinds cannot be given with it")
+            features = [column.name for column in schema.columns if column.name in names and column.name != label]
+        elif features is None:
             plain = {time} if self._time is None or self._time.kind == "number" else set()
             features = [name for name in names if name not in {label, group, *plain} and not UNNAMED.match(name)]
         if not features and group is None:
@@ -217,19 +239,22 @@ class TableStream(Stream):
         if group is not None:
             kinds[group] = "group"
             features = [*(name for name in features if name != group), group]
+        asked = kinds if schema is None else {column.name: column.kind for column in schema.columns}
         for name in {*features, *kinds} - {label}:  # before the rows are sorted, which can take long
-            kind_of(name, self.table.schema.field(name).type, kinds.get(name))
+            kind_of(name, self.table.schema.field(name).type, asked.get(name))
         if label in kinds:
             label_column(label, self.table.schema.field(label).type, kinds[label])
         if self._time is not None:
             self.table, self._time = sorting.in_order(self.table, self._time, [*features, label], on_bad_row)
-        with reading(self.table.name):
-            self._decide(features, label, kinds, buckets, missing_indicators)
-        self.feature_names = [name for column in self._columns for name in column.features()]
+        with reading_from(self.table.name):
+            self._decide(features, label, kinds, buckets, missing_indicators, {*names} if keep_ids else named)
+        if self.left_out:
+            warnings.warn(f"{self.table.name}: {self._about_ids()}", ColumnWarning, stacklevel=2)
+        self.feature_names = self.schema.feature_names
         self.classes = classes if classes is not None else self.table.declared_classes(label)
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._lock = threading.Lock()
-        self._options = " ".join(map(str, [*self._columns, self._label, time, on_bad_row]))
+        self._options = " ".join(map(str, [*self.schema.columns, self._label, time, on_bad_row]))
         self._hash: str | None = None
         bad = np.zeros(len(self.table.starts), np.int64)
         if on_bad_row == "skip":
@@ -258,7 +283,7 @@ class TableStream(Stream):
         "label 'up' (whole numbers); numbers: price; categories: shop; hashed text that looks like percentages: share"
         """
         read: dict[str, list[str]] = {}
-        for column in self._columns:
+        for column in self.schema.columns:
             looks, remedy = self._hints.get(column.name, ("", ""))
             what = f"hashed text that looks like {looks}" if looks else KIND_NAMES[column.kind]
             read.setdefault(f"{what}\0{remedy if self.table.is_text else ''}", []).append(column.name)
@@ -267,6 +292,7 @@ class TableStream(Stream):
             (what, remedy), names = key.split("\0"), read[key]
             shown = ", ".join(names) if len(names) <= 9 else f"{', '.join(names[:8])}, … ({len(names)})"
             parts.append(f"{what}: {shown}{f' ({remedy})' if remedy else ''}")
+        parts += [self._about_ids()] if self.left_out else []
         parts += [f"in the order of {self._time.name!r}"] if self._time is not None else []
         parts += [self.table.note] if self.table.note else []
         parts += [f"rows left out because they cannot be used: {self.skipped}"] if self.skipped else []
@@ -309,20 +335,15 @@ class TableStream(Stream):
 
     def _wanted(self) -> list[Column]:
         time = [] if self._time is None else [self._time]
-        return list({column.name: column for column in [*time, *self._columns, self._label]}.values())
+        there = [column for column in self.schema.columns if column.name in self._names]
+        return list({column.name: column for column in [*time, *there, self._label]}.values())
 
     def _decode(self, rows: pa.Table, bad: dict[int, str]) -> Block:
-        with reading(self.table.name):
+        with reading_from(self.table.name):
             return self._decoded(rows, bad)
 
     def _decoded(self, rows: pa.Table, bad: dict[int, str]) -> Block:
-        x = np.zeros((len(rows), len(self.feature_names)))
-        at = 0
-        for column in self._columns:
-            width = column.width + column.indicator
-            for i, what in fill(column, whole(rows.column(column.name)), x[:, at : at + width]).items():
-                bad.setdefault(i, what)
-            at += width
+        x = self.schema.fill_table(rows, bad)
         y, empty = labels(self._label, whole(rows.column(self._label.name)))
         if self._time is not None:
             empty |= sorting.time_keys(self._time, whole(rows.column(self._time.name)))[1]
@@ -344,10 +365,24 @@ class TableStream(Stream):
 
     # Deciding what the columns are.
 
+    def _about_ids(self) -> str:
+        one = self.left_out[0]
+        shown = ", ".join(self.left_out[:5]) + (", …" if len(self.left_out) > 5 else "")
+        return f"left out, as it is different in every row: {shown} (kinds={{{one!r}: 'category'}} keeps it)"
+
     def _decide(
-        self, names: Sequence[str], label: str, kinds: dict[str, str], buckets: int, indicators: bool | None
+        self,
+        names: Sequence[str],
+        label: str,
+        kinds: dict[str, str],
+        buckets: int,
+        indicators: bool | None,
+        kept: set[str],
     ) -> None:
-        """What the columns are, from the schema and the first rows of the stream."""
+        """What the columns are, from the types and the first rows of the stream; those in `kept` are never left out."""
+        from prequential.streams.formats.schema import Schema, decide_columns
+
+        self._names = set(self.table.schema.names)
         pieces, count = [], 0
         for piece, _, bad in self.table.blocks_to_store([Column(name, "", None, 0) for name in [*names, label]], []):
             there = min(len(piece), SAMPLE - count)  # the same rows, however large the blocks are
@@ -355,8 +390,8 @@ class TableStream(Stream):
             count += there
             if count == SAMPLE:
                 break
-        kept = pa.concat_tables(pieces)
-        schema = self.table.types(kept, label)
+        first_rows = pa.concat_tables(pieces)
+        schema = self.table.types(first_rows, label)
         self._label = label_column(label, schema.field(label).type, kinds.get(label))
         types = {name: schema.field(name).type for name in names}
         # a column that begins with whole numbers may go on with others
@@ -364,17 +399,30 @@ class TableStream(Stream):
             Column(name, "category", pa.float64() if pa.types.is_integer(found) else found, 1)
             for name, found in types.items()
         ]
-        rows, bad = self.table.from_stored(kept, asked)
+        rows, bad = self.table.from_stored(first_rows, asked)
         sample = rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), list(bad)))) if bad else rows
-        self._columns = []
         self._hints: dict[str, tuple[str, str]] = {}  # what hashed text looks like, and what to say then
-        for name in names:
-            kind = kinds.get(name)
-            if kind is None and self._time is not None and name == self._time.name:
-                kind = self._time.kind  # as it was read for the order
-            self._columns.append(feature_column(name, sample.column(name), kind, buckets, indicators))
-            if self._columns[-1].kind == "category" and kind is None:
-                self._hints[name] = looks_like(sample.column(name))
+        self.left_out: list[str] = []  # columns that are ids
+        if self._given is not None:
+            self.schema = self._given.changed(ignored=(*self._given.ignored, label))
+            return
+        asked_kinds = dict(kinds)
+        if self._time is not None:
+            asked_kinds.setdefault(self._time.name, self._time.kind)  # as it was read for the order
+        columns, self.left_out = decide_columns(
+            {name: sample.column(name) for name in names},
+            types,
+            asked_kinds,
+            buckets=buckets,
+            indicators=indicators,
+            kept=kept,
+            version=self._reading,
+        )
+        for column in columns:
+            if column.kind == "category" and column.name not in kinds:
+                self._hints[column.name] = looks_like(sample.column(column.name))
+        others = [name for name in self.table.schema.names if name not in {column.name for column in columns}]
+        self.schema = Schema(tuple(columns), tuple(others), **self.table.written)
 
 
 def as_table(source: Any, max_bytes: int | None = None) -> Table:

@@ -1,0 +1,232 @@
+"""Rows by the names of their fields, as a live learner gets them: dicts, rows of data frames, data frames."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from prequential.errors import BadInput, short
+from prequential.streams.formats.csv_rows import CsvRows
+from prequential.streams.formats.encoding import Column, cast, is_number, shown, whole
+from prequential.streams.formats.tables import UNNAMED, without_views
+
+AS_CSV = CsvRows("text", ",", True, ".")
+LARGEST = 2**63 - 1
+READ_FROM_TEXT = ("number", "flag", "time", "clock")  # kinds whose values may be written as text
+
+
+class RawRows:
+    """Rows with named fields, read column by column.
+
+    Parameters
+    ----------
+    rows
+        A list of dicts, or an Arrow table.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
+        self._table = rows if isinstance(rows, pa.Table) else None
+        self._dicts = [] if isinstance(rows, pa.Table) else rows
+        self.names: list[str] = (
+            [name for name in rows.schema.names if not UNNAMED.match(name)]
+            if isinstance(rows, pa.Table)
+            else list(dict.fromkeys(name for row in rows for name in row))
+        )
+        self._count = len(rows)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def values(self, name: str) -> list[Any]:
+        """The values of a field as they came, None where they are missing."""
+        if self._table is not None:
+            return [None if is_missing(value) else value for value in self._table.column(name).to_pylist()]
+        return [None if is_missing(value := row.get(name)) else value for row in self._dicts]
+
+    def read(self, column: Column, csv: CsvRows, marks: Sequence[str] = ()) -> tuple[pa.Array, dict[int, str]]:
+        """A field as `encoding.fill` takes it, and the rows whose value cannot be read and why.
+
+        `csv` reads text where something else is expected; `marks` are texts that stand for missing ones.
+        """
+        if column.name not in self.names:
+            return pa.nulls(len(self), column.type), {}
+        if self._table is None:
+            return read_values(column, self.values(column.name), csv, marks)
+        values = whole(self._table.column(column.name))
+        if not _is_string(values.type):
+            return values, {}
+        if column.kind in READ_FROM_TEXT:
+            return csv.cells(column, values)
+        if marks:
+            values = pc.if_else(pc.is_in(values, pa.array(marks, values.type)), pa.scalar(None, values.type), values)
+        return values, {}
+
+    def sample(self, name: str) -> pa.ChunkedArray:
+        """The values of a field in whatever type holds them all; text where no other does."""
+        if self._table is not None:
+            return self._table.column(name)
+        values = self.values(name)
+        try:
+            found = pa.array(values)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            found = pa.array([None if value is None else text_of(value) for value in values], pa.string())
+        return pa.chunked_array([found])
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all there is in it is text, as in rows that csv.DictReader gives."""
+        if self._table is not None or not self.names:
+            return False
+        return all(value is None or isinstance(value, str) for name in self.names for value in self.values(name))
+
+
+def as_rows(xs: Any, *, one: bool = False, named: bool = False) -> RawRows | None:
+    """Rows with named fields; None where xs is something else, such as an array.
+
+    Rows of numbers that are arrays to NumPy (data frames, columns of pandas, named tuples) are taken as rows with names
+    only where `named`, or where not all of them are numbers.
+
+    Parameters
+    ----------
+    xs
+        What was given: one row or several.
+    one
+        Whether it is one row.
+    named
+        Whether the names are known to matter.
+
+    Examples
+    --------
+    >>> rows = as_rows({"amount": 3.2, "shop": "a"}, one=True)
+    >>> rows.names, len(rows)
+    (['amount', 'shop'], 1)
+    >>> as_rows([[1.0, 2.0]]) is None
+    True
+    """
+    if isinstance(xs, np.ndarray) or xs is None:
+        return None
+    if isinstance(xs, RawRows):
+        return xs
+    if one and (row := _as_dict(xs, named)) is not None:
+        return RawRows([row])
+    if isinstance(xs, (list, tuple)) and not one:
+        if not xs or (first := _as_dict(xs[0], named)) is None:
+            return None
+        rows = [first, *(_as_dict(row, True) for row in xs[1:])]
+        for i, row in enumerate(rows):
+            if row is None:
+                raise BadInput(f"row {i} of {len(rows)} is {short(xs[i])}, expected a dict like the first one")
+        return RawRows([row for row in rows if row is not None])
+    table = _as_table(xs)
+    if table is None or not (named or not all(is_number(kind) or pa.types.is_boolean(kind) for kind in table.schema.types)):
+        return None
+    if one and len(table) != 1:
+        raise BadInput(f"got a data frame of {len(table)} rows, expected one row; the forms that end in _many take several")
+    return RawRows(table)
+
+
+def _as_dict(row: Any, named: bool) -> dict[str, Any] | None:
+    """One row as a dict; None where it is none."""
+    if isinstance(row, Mapping):
+        return {str(name): value for name, value in row.items()}
+    fields: Iterable[Any]
+    if isinstance(row, tuple) and hasattr(row, "_fields"):
+        fields, values = row._fields, list(row)
+        if type(row).__name__ == "Pandas" and row._fields[0] == "Index":  # of DataFrame.itertuples
+            fields, values = row._fields[1:], values[1:]
+    elif getattr(row, "ndim", None) == 1 and hasattr(row, "to_dict") and hasattr(row, "index"):  # a row of pandas
+        fields, values = list(row.index), list(row.array)
+        if all(isinstance(name, (int, np.integer)) for name in fields) and not named:
+            return None
+    else:
+        return None
+    if not named and all(value is None or isinstance(value, (int, float, np.number, np.bool_)) for value in values):
+        return None
+    return {str(name): value for name, value in zip(fields, values, strict=True)}
+
+
+def _as_table(xs: Any) -> pa.Table | None:
+    """A data frame as an Arrow table; None where it is none."""
+    if isinstance(xs, pa.RecordBatch):
+        return pa.Table.from_batches([xs])
+    is_frame = hasattr(xs, "columns") or hasattr(xs, "schema")
+    if not is_frame or not (hasattr(xs, "__arrow_c_stream__") or hasattr(xs, "__dataframe__")):
+        return None
+    from prequential.streams.formats.frames import FrameTable
+
+    return without_views(FrameTable(xs).rows)
+
+
+def read_values(
+    column: Column, values: list[Any], csv: CsvRows, marks: Sequence[str] = ()
+) -> tuple[pa.Array, dict[int, str]]:
+    """Values of Python as an Arrow array that `encoding.fill` takes for a column, and those that cannot be read.
+
+    >>> read_values(Column("price", "number", pa.float64(), 1), [1, "2.5", "NA", "cheap"], AS_CSV)[1]
+    {3: "column 'price' is 'cheap', expected a number"}
+    """
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {str} and column.kind in READ_FROM_TEXT:
+        return csv.cells(column, pa.array(values, pa.string()))
+    if column.kind != "vector" and column.kind not in READ_FROM_TEXT:
+        return _read_texts(column, values, kinds, marks)
+    try:
+        if column.kind == "vector":
+            values = [None if value is None else list(value) for value in values]
+            return pa.array(values, pa.list_(pa.float64())), {}
+        if kinds == {int} and max(abs(value) for value in values if value is not None) > LARGEST:
+            values = [None if value is None else float(value) for value in values]
+        if len(kinds) <= 1:
+            return pa.array(values, None if kinds else column.type), {}
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        if len(values) == 1:
+            return pa.nulls(1, column.type), {0: f"column {column.name!r} is {shown(values[0])}, expected {column.expected}"}
+    pieces, bad = [], {}
+    for i, value in enumerate(values):  # of several kinds, or some that cannot be read: one by one
+        piece, found = read_values(column, [value], csv)
+        if not found and column.kind != "vector":
+            piece, found = cast(column, piece, column.type)
+        pieces.append(piece)
+        bad |= {i: what for what in found.values()}
+    return pa.concat_arrays([piece if column.kind == "vector" else piece.cast(column.type) for piece in pieces]), bad
+
+
+def _read_texts(
+    column: Column, values: list[Any], kinds: set[type], marks: Sequence[str]
+) -> tuple[pa.Array, dict[int, str]]:
+    bad = {
+        i: f"column {column.name!r} is {shown(value)} ({type(value).__name__}), expected text or a single value"
+        for i, value in enumerate(values)
+        if isinstance(value, (Mapping, list, tuple, set, np.ndarray))
+    }
+    values = [None if i in bad or value is None or value in marks else text_of(value) for i, value in enumerate(values)]
+    return pa.array(values, pa.binary() if kinds == {bytes} else pa.string()), bad
+
+
+def text_of(value: Any) -> Any:
+    """A single value as the text that is hashed, the same as where a table holds it."""
+    if isinstance(value, (str, bytes)):
+        return value
+    if isinstance(value, (float, np.floating, decimal.Decimal)):
+        return pa.scalar(value).cast(pa.string()).as_py()
+    return str(value)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT, pandas' NA or masked."""
+    if value is None or isinstance(value, (str, int, bytes)):
+        return value is None
+    if value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, (float, np.floating, np.datetime64, np.timedelta64, decimal.Decimal)):
+        return bool(value != value)
+    return False
+
+
+def _is_string(found: pa.DataType) -> bool:
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
