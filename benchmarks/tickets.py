@@ -11,14 +11,9 @@ the words decide the queue, and no other column tells much. Two minutes a row on
 
 from __future__ import annotations
 
-import argparse
-import time
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-
-from prequential import Learner, TableStream, evaluate
 
 QUEUES = ("billing", "login", "delivery", "returns", "hardware", "privacy")
 SYLLABLES = ("ba", "ko", "ri", "tel", "mu", "san", "de", "vor", "lin", "pa", "gre", "zo", "fi", "nak", "dul", "we")

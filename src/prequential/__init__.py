@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from prequential.streams.datasets.digits import digits as digits
     from prequential.streams.datasets.photos import PhotoStream as PhotoStream
     from prequential.streams.formats.arrays import ArrayStream as ArrayStream
+    from prequential.streams.formats.schema import Schema as Schema
     from prequential.streams.formats.tables import TableStream as TableStream
     from prequential.streams.journal.journal import Journal as Journal
     from prequential.streams.open import open_stream as open_stream
@@ -55,6 +56,7 @@ _PLACES = {
     "PhotoStream": "streams.datasets.photos",
     "ReplayStreams": "baselines",
     "RiverLearner": "baselines",
+    "Schema": "streams.formats.schema",
     "Scores": "evaluation.scores",
     "Settings": "settings",
     "SklearnLearner": "baselines",

@@ -77,6 +77,7 @@ def evaluate(
         scores = Scores(learner.labels.capacity, starts, metrics=metrics)
     elif metrics:
         raise BadSetting("metrics come with new scores; those to go on with have theirs already")
+    learner.read_like(examples)
     # what the learner has learned so far is this stream's beginning, or something else
     learner.replay_from(examples if learner.position == start else None)
     piece = learner.stride if learner.stride > 1 else PIECE

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
@@ -18,6 +19,7 @@ from prequential.labels import Labels, num_seen_before
 from prequential.learners.charges import Charges, Probabilities, charge
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
 from prequential.learners.outliers import Hint
+from prequential.learners.row_reader import RowReader
 from prequential.learners.transaction import Guard, Uninterrupted
 from prequential.memory_limits import check_fits, ran_out
 from prequential.storage.checkpoint import allow, loading, read_checkpoint, write_checkpoint
@@ -59,10 +61,27 @@ class OnlineLearner(ABC):
         self.missing = missing
         self.position = 0  # how many examples it has learned
         self.shape: tuple[int, ...] | None = None  # of one x, as in the first example
+        self._rows = RowReader()
         self._guard = Guard()
         self._changing = False  # inside a call: whether there is something to undo
         self._known_before = 0  # inside a call: how many labels had been seen before it
         self._is_snapshot = False  # whether it only predicts
+
+    @property
+    def schema(self) -> Any:
+        """How rows with named fields become x: a `Schema`; None as long as there were none."""
+        return self._rows.schema
+
+    @schema.setter
+    def schema(self, schema: Any) -> None:
+        with self._guard.changing(), self._guard.inside():
+            self._rows.give(schema, self.shape)
+
+    def read_like(self, stream: Stream) -> None:
+        """Reads rows with named fields as this stream does, whose examples come next; no-op for streams without any."""
+        if stream.schema is not None:
+            with self._guard.changing(), self._guard.inside():
+                self._rows.follow(stream.schema, self.position, self.shape)
 
     # What a user calls. A name that ends in _one takes one example, one that ends in _many takes several. `predict`,
     # `predict_proba` and `learn` are short for the _one forms; `observe` is predict_many and learn_many in turns.
@@ -198,6 +217,7 @@ class OnlineLearner(ABC):
             "labels": self.labels.state_dict(),
             "position": self.position,
             "shape": shape,
+            **({} if self.schema is None else {"schema": self.schema.to_dict()}),
             "learner": self._state_dict(),
         }
 
@@ -205,7 +225,10 @@ class OnlineLearner(ABC):
         """Restores exactly the moment at which `state_dict()` was taken."""
         with self._guard.changing(), self._guard.inside(whole=False):
             self._check_state(state)
+            schema = self._stored_schema(state)
             try:
+                if schema is not None:
+                    self._rows.load(schema)
                 self.labels.load_state_dict(state["labels"])
                 self.position = int(state["position"])
                 self.shape = None if state["shape"] is None else tuple(state["shape"])
@@ -214,6 +237,18 @@ class OnlineLearner(ABC):
                 self._mark_broken(error)
                 raise
             self._guard.broken = self._guard.mend = None
+
+    @staticmethod
+    def _stored_schema(state: dict[str, Any]) -> Any:
+        """How rows are read, as it was saved; None where nothing was."""
+        if (stored := state.get("schema")) is None:
+            return None
+        from prequential.streams.formats.schema import Schema
+
+        schema = Schema.from_dict(stored)
+        if state["shape"] is not None and list(state["shape"]) != [schema.width]:
+            raise BadCheckpoint(f"its schema makes {schema.width} features, but x has shape {state['shape']!r}")
+        return schema
 
     def _check_state(self, state: dict[str, Any]) -> None:
         """Refuses the state of another kind of learner, before anything is allocated for it."""
@@ -359,7 +394,8 @@ class OnlineLearner(ABC):
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         """xs as an array, after all checks of examples and labels."""
-        x = as_examples(xs, self.position, missing=self.missing)
+        xs = self._rows.predictable(xs, first=self.position, shape=self.shape)
+        x = as_examples(xs, self.position, missing=self._takes_missing, names=self._names)
         if len(x) == 0 or (ys is not None and len(ys) != len(x)):
             raise BadInput(f"example {self.position}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
         check_shape(x, self.shape, self.position)
@@ -386,13 +422,28 @@ class OnlineLearner(ABC):
                 f"example {self.position}: x has shape {shape}, for which there is not enough memory"
             ) from None
 
-    def _one(self, x: Any) -> np.ndarray:
+    @property
+    def _takes_missing(self) -> bool:
+        """Whether x may hold NaN: where the user says so, and in rows, if the learner can be made to take it."""
+        if self.missing or self._relearning:
+            return True
+        return self.schema is not None and self.standardize is not False and _knows_missing(type(self))
+
+    @property
+    def _names(self) -> list[str] | None:
+        """The names of the features, where they have some."""
+        return None if self.schema is None else self.schema.feature_names
+
+    def _one(self, x: Any) -> Any:
         """One example as several."""
-        return as_examples(x, self.position, missing=self.missing, one=True)
+        if (rows := self._rows.find(x, one=True)) is not None:
+            return rows
+        return as_examples(x, self.position, missing=self._takes_missing, one=True, names=self._names)
 
     def _admitted(self, xs: Any, ys: Any) -> tuple[np.ndarray, list[Hashable]]:
         """Examples and labels to learn from, converted and checked."""
-        x = as_examples(xs, self.position, missing=self.missing)
+        xs = self._rows.learnable(xs, first=self.position, shape=self.shape)
+        x = as_examples(xs, self.position, missing=self._takes_missing or self._rows.decides, names=self._names)
         y = as_labels(ys, len(x), self.position)
         return self._checked(x, y), y
 
@@ -418,6 +469,8 @@ class OnlineLearner(ABC):
 
             def take() -> Made:
                 self._make_ready(x)
+                if self._rows.adopt():
+                    self._keep_schema()
                 self._known_before = len(self.labels)
                 class_ids = self._accept(x, y)
                 self._changing = True
@@ -443,7 +496,7 @@ class OnlineLearner(ABC):
     def _before(self, count: int) -> dict[str, Any]:
         """What it takes to undo a call that learns so many examples."""
         snapshot = self._snapshot() if self.position == 0 or self._needs_snapshot(count) else None
-        return {"known": len(self.labels), "shape": self.shape, "snapshot": snapshot}
+        return {"known": len(self.labels), "shape": self.shape, "schema": self.schema, "snapshot": snapshot}
 
     def _needs_snapshot(self, count: int) -> bool:
         """Whether the state is copied before a call that learns so many examples, to undo it if it fails.
@@ -466,6 +519,7 @@ class OnlineLearner(ABC):
         """Restores everything; if that is impossible, the learner refuses all further calls."""
         self.labels.forget(before["known"])
         self.shape = before["shape"]
+        self._rows.schema = before["schema"]
         try:
             if before["snapshot"] is not None:
                 if self._changing or self.position == 0:
@@ -486,9 +540,18 @@ class OnlineLearner(ABC):
             f"this learner stopped inside a step ({why}), so that its state is inconsistent; load an earlier save"
         )
 
+    def _keep_schema(self) -> None:
+        """Keeps the schema that the first rows decide, before they are learned. By default in the state alone."""
+
     def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         self.shape = x.shape[1:]
         return np.asarray(self.labels.assign(ys), dtype=np.int64)
+
+
+@lru_cache
+def _knows_missing(kind: type) -> bool:
+    """Whether learners of a class can be made to take missing values."""
+    return "missing" in inspect.signature(kind).parameters
 
 
 def uniform_where_nan(log_p: np.ndarray) -> np.ndarray:

@@ -19,7 +19,9 @@ MOST_DIMENSIONS = 4  # of examples: (n, height, width, channels)
 KEPT = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.uint8))  # the dtypes that learners and journals keep
 
 
-def as_examples(xs: Any, first: int, *, missing: bool, one: bool = False) -> np.ndarray:
+def as_examples(
+    xs: Any, first: int, *, missing: bool, one: bool = False, names: Sequence[str] | None = None
+) -> np.ndarray:
     """Examples as an array of float32, float64 or uint8 in C order, (n, *shape); NaN only where `missing`.
 
     Takes arrays, tensors, data frames, and lists of numbers or of these. Whatever else was given, it raises BadInput.
@@ -34,6 +36,8 @@ def as_examples(xs: Any, first: int, *, missing: bool, one: bool = False) -> np.
         Whether features may be NaN. Masked values of masked arrays are NaN, and so is None.
     one
         Whether xs is a single example.
+    names
+        Of the features, for messages.
 
     Examples
     --------
@@ -65,7 +69,10 @@ def as_examples(xs: Any, first: int, *, missing: bool, one: bool = False) -> np.
         good = ~np.isinf(x) if missing else np.isfinite(x)
         if not good.all():
             where = tuple(int(i) for i in np.argwhere(~good)[0])
-            raise BadInput(f"{_place(where, first)} is {x[where]}, expected a finite number")
+            known = names is not None and len(where) == 2 and where[1] < len(names)
+            name = f" ({short(names[where[1]])})" if names is not None and known else ""
+            remedy = "; missing=True takes NaN as a missing value" if np.isnan(x[where]) else ""
+            raise BadInput(f"{_place(where, first)}{name} is {x[where]}, expected a finite number{remedy}")
     return x
 
 

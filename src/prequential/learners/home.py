@@ -117,6 +117,17 @@ class Home:
                 self._write()
         return journal
 
+    def remember(self, more: dict[str, Any]) -> None:
+        """Keeps something more of what the learner is made with; it is on disk when this returns."""
+        with storage(self.directory):
+            self._lock.ensure()
+            before, self.made = self.made, {**self.made, **more}
+            try:
+                self._write()
+            except BaseException:
+                self.made = before
+                raise
+
     def save(self, position: int, state: dict[str, Any], journal: Journal) -> None:
         """Writes a save; it says which home it belongs to and what the learner is made with."""
         with storage(self.directory):

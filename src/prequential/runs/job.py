@@ -39,7 +39,10 @@ class Job:
 
 
 def check_same_settings(job: Job, run: RunSettings, learner: Settings) -> None:
-    """Refuses to resume a job that was started with other settings; those that results do not depend on may differ."""
+    """Refuses to resume a job that was started with other settings; those that results do not depend on may differ.
+
+    So may `reading`, as a run goes on with that of its directory.
+    """
     if not job.settings.is_file() or is_damaged(job.settings):
         return
     stored_run, stored_learner = read_stored_settings(job.settings)
@@ -47,7 +50,7 @@ def check_same_settings(job: Job, run: RunSettings, learner: Settings) -> None:
     if is_transformer(run.learner):  # the others do not have these settings
         before, now = {**before, **asdict(Settings(**stored_learner))}, {**now, **asdict(learner)}
     for name, value in now.items():
-        if name not in MAY_CHANGE and before[name] != value:
+        if name not in (*MAY_CHANGE, "reading") and before[name] != value:
             raise BadSetting(f"{job.directory} was made with {name} = {before[name]}, not {value}; give another --out")
 
 

@@ -348,6 +348,7 @@ def open_run_stream(run: RunSettings, seed: int) -> Stream:
         time=run.time,
         group=run.group,
         on_bad_row=run.on_bad_row,
+        reading=run.reading,
         seed=spec.options.get("seed", seed),
         tasks=run.tasks,
         task_length=run.task_length,

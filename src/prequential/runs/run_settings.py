@@ -50,6 +50,8 @@ class RunSettings:
     """Tables: the column that gives the order."""
     group: str | None = None
     """Tables: a column that names the user or group of a row."""
+    reading: Literal[1, 2] = 2
+    """Tables: how columns are read; 1 is how version 0.1 did, which runs of that version go on with."""
     images: Path | None = None
     """CLOC: the folder that the paths in the metadata start from."""
     download: Annotated[bool, Parameter(negative=())] = False
@@ -138,7 +140,8 @@ def stored_settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any]
     with without_warning():  # a user may have edited it
         if isinstance(learner := content.get("learner"), dict):
             content = {**content, "learner": migrate_settings(learner, version)}
-        return split_settings(content, path)
+        run, learning = split_settings(content, path)
+        return {"reading": 1, **run}, learning  # a file that does not say it is of version 0.1
 
 
 def split_settings(content: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,7 +12,7 @@ from prequential.deprecation import warn_renamed
 from prequential.errors import BadInput, BadSetting, short
 from prequential.imports import import_object, is_object_name
 from prequential.specs import check_kinds
-from prequential.streams.limits import reading
+from prequential.streams.limits import reading as reading_from
 from prequential.streams.spec import StreamSpec, path_exists
 from prequential.streams.stream import Stream
 from prequential.streams.stream_registry import STREAMS, possible_streams
@@ -34,6 +34,7 @@ def open_stream(
     group: str | None = None,
     classes: int | Sequence[Hashable] | None = None,
     on_bad_row: str = "stop",
+    reading: int | None = None,
     seed: int | None = None,
     **options: Any,
 ) -> Stream:
@@ -47,12 +48,12 @@ def open_stream(
         download=True. split:PATH makes tasks out of any labeled arrays or images. my_package.module:MyStream is a
         class or function of your own that makes a stream. Options can follow in parentheses:
         "prices.csv(delimiter=';')"; those given here win over them.
-    label, features, time, group, classes, on_bad_row
+    label, features, time, group, classes, on_bad_row, reading
         As in `TableStream`; other streams take those of them that make sense. `features` may be one text with commas.
     seed
         For streams that are drawn at random; the others have no use for it.
     options
-        The others of the stream it is: kinds, buckets, missing_indicators (tables); delimiter, header, quotes,
+        The others of the stream it is: kinds, buckets, missing_indicators, keep_ids (tables); delimiter, header, quotes,
         decimal_point, encoding, dates (CSV); split (Hugging Face data sets); size, order, seed, gray, workers
         (images); tasks, ways, task_length, seed, download (split streams); max_bytes (how much a file may unpack to),
         max_pixels (images). An option that is None counts as not given.
@@ -77,7 +78,7 @@ def open_stream(
             given["features"] = [part.strip() for text in listed for part in text.split(",")]
     if given.get("on_bad_row") == "stop":  # what every stream does by itself
         del given["on_bad_row"]
-    with reading(source):
+    with reading_from(source):
         loader, path = _find(source)
     named = STREAMS.get(parsed.name)
     for option, what in named.needs.items() if named is not None and loader is named.loader() else ():
@@ -85,8 +86,10 @@ def open_stream(
             raise BadInput(f"{source} needs {option}: {what}")
     if seed is not None and "seed" in inspect.signature(loader).parameters:
         given.setdefault("seed", seed)
+    if reading is not None and loader is table_stream:
+        given.setdefault("reading", reading)
     _check(source, loader, given)
-    with reading(source):
+    with reading_from(source):
         stream: Stream = loader(*path, **given)
     if not isinstance(stream, Stream):
         raise BadInput(
@@ -188,6 +191,8 @@ def table_stream(
     else:
         table = as_table(path, max_bytes)
     kind = ImageStream if image_column(table) and "features" not in options else TableStream
+    if kind is ImageStream:
+        options.pop("reading", None)  # of columns that become features
     if seed is not None and kind is ImageStream:  # rows have no use for it
         options["seed"] = seed
     _check(

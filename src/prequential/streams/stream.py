@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Stream(ABC):
 
     classes: int | Sequence[Hashable] | None = None  # how many labels there can be (or which), where that is known
     missing: bool = False  # whether x may hold NaN for "not measured"
+    schema: Any = None  # how columns become x, a `Schema`, where the examples are rows of a table
 
     @abstractmethod
     def __len__(self) -> int:
@@ -111,7 +113,7 @@ class CausalView(Stream):
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.classes = stream.classes
-        self.missing = stream.missing
+        self.missing, self.schema = stream.missing, stream.schema
         self.present = 0  # examples before this position may be read
 
     def __len__(self) -> int:

@@ -28,7 +28,7 @@ def hostile_inputs(x: np.ndarray) -> list[tuple[str, Any, Any]]:
         "nothing": None,
         "a word": "two",
         "a dict": {"a": x[0], "b": x[1]},
-        "dicts": [{"a": 1.0}, {"a": 2.0}],
+        "dicts of dicts": [{"a": {"b": 1.0}}, {"a": {"b": 2.0}}],
         "complex numbers": x.astype(np.complex64),
         "dates": x.astype("M8[s]"),
         "masked dates": masked,

@@ -72,7 +72,7 @@ def check_gate(make: Make) -> None:
                 _refused(lambda call=call, xs=xs, ys=ys: call(xs, ys), what)  # type: ignore[misc]
             if xs is not x_two:
                 _refused(lambda learner=learner, xs=xs: learner.predict_log_proba_many(xs), what)  # type: ignore[misc]
-        for what, one in (("a word", "no"), ("nothing", None), ("a number", 1.0), ("a dict", {"a": 1.0})):
+        for what, one in (("a word", "no"), ("nothing", None), ("a number", 1.0), ("no fields", {})):
             _refused(lambda learner=learner, one=one: learner.learn(one, 0), what)  # type: ignore[misc]
             _refused(lambda learner=learner, one=one: learner.predict_proba(one), what)  # type: ignore[misc]
         assert same_state(before, learner.state_dict()), "what was refused changed the learner"

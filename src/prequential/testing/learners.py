@@ -32,6 +32,7 @@ from prequential.testing.prediction_checks import (
     check_predict_is_pure,
     check_probabilities,
 )
+from prequential.testing.row_checks import check_rows
 from prequential.testing.state_checks import (
     check_copies,
     check_learners_share_nothing,
@@ -62,6 +63,7 @@ CHECKS: list[Callable[[Make], None]] = [
     check_bad_input,
     check_gate,
     check_conversions,
+    check_rows,
     check_broken_values,
     check_all_or_nothing,
     check_copies,

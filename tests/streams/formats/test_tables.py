@@ -225,7 +225,10 @@ def test_what_columns_are_is_decided_in_the_order_of_time(tmp_path, suffix):
     past = 2 * tables.SAMPLE
     early = rows.slice(tables.SAMPLE)
     alone = TableStream(
-        early if suffix == "frame" else written(early, tmp_path / f"early{suffix}"), time="time", buckets=2, keep_ids=True
+        early if suffix == "frame" else written(early, tmp_path / f"early{suffix}"),
+        time="time",
+        buckets=2,
+        keep_ids=True,
     )
     np.testing.assert_array_equal(stream.read(0, past).x, alone.read(0, past).x)
     assert stream.read(0, past).y == alone.read(0, past).y
@@ -248,7 +251,9 @@ def test_later_rows_change_nothing_before_them(tmp_path):
     rows = mixed_up()
     future = rows.slice(0, 100).set_column(2, "sometimes", pa.array([1e300] * 100))
     for time in (None, "time"):
-        a = TableStream(written(pa.concat_tables([rows.slice(5000), future]), tmp_path / "a.csv"), time=time, keep_ids=True)
+        a = TableStream(
+            written(pa.concat_tables([rows.slice(5000), future]), tmp_path / "a.csv"), time=time, keep_ids=True
+        )
         b = TableStream(written(rows.slice(5000), tmp_path / "b.csv"), time=time, keep_ids=True)
         assert a.feature_names == b.feature_names
         n = len(rows) - 5000

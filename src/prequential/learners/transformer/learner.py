@@ -99,6 +99,9 @@ class Learner(ChunkedLearner):
         Where to compute: auto, cpu, cuda, cuda:1, ...
     missing
         Whether features may be NaN, meaning "not measured".
+    schema
+        How rows with named fields (dicts, data frames) become x, a `Schema`: that of a `TableStream` or
+        `Schema.from_rows(...)`. By default the first rows decide it.
 
     Examples
     --------
@@ -120,9 +123,11 @@ class Learner(ChunkedLearner):
         durability: Durability = 100,
         device: str = "auto",
         missing: bool = False,
+        schema: Any = None,
         **changes: Any,
     ) -> None:
         super().__init__(classes, missing=missing)
+        self.schema = schema
         extractor = changes.get("extractor")
         if extractor is not None and not isinstance(extractor, str):
             kind = type(extractor) if isinstance(extractor, nn.Module) else extractor
@@ -142,7 +147,16 @@ class Learner(ChunkedLearner):
         self._process = os.getpid()
         if home is not None:
             self._home = Home(Path(home), durability, new=True)
-            self._memory = Memory(self._home.begin({"config": self.config(), "labels": self.labels.state_dict()}))
+            self._memory = Memory(self._home.begin(self._made()))
+
+    def _made(self) -> dict[str, Any]:
+        """What a home keeps of how its learner is made."""
+        schema = {} if self.schema is None else {"schema": self.schema.to_dict(), "schema_given": self._rows.given}
+        return {"config": self.config(), "labels": self.labels.state_dict(), **schema}
+
+    def _keep_schema(self) -> None:
+        if self._home is not None and not self._memory.relearning:
+            self._home.remember({"schema": self.schema.to_dict(), "schema_given": False})
 
     @property
     def home(self) -> Path | None:
@@ -386,7 +400,7 @@ class Learner(ChunkedLearner):
         source = Journal(saved_journal(Path(path), saved.get("journal"))) if needs else None
         learner = cls._loaded(path, device=device)
         place = Home(Path(home), durability, new=True)
-        journal = place.begin({"config": learner.config(), "labels": learner.labels.state_dict()}, copied=source)
+        journal = place.begin(learner._made(), copied=source)
         learner._home, learner._memory = place, Memory(journal)
         with loading(Path(path)):
             learner.load_state_dict(saved["state"])
@@ -446,6 +460,8 @@ class Learner(ChunkedLearner):
             with loading(Path(path)):
                 learner = cls(**stored_arguments(cls, place.made.get("config"), path), device=device)
                 learner.labels.load_state_dict(place.made["labels"])
+                if len(journal) or place.made.get("schema_given"):  # else no row was learned by it
+                    learner._rows.load(cls._stored_schema({"shape": None, **place.made}))
             learner._num_seen.commit(len(learner.labels))
             learner._home, learner._memory = place, Memory(journal)
             learner._memory.relearning = True

@@ -372,7 +372,7 @@ def kind_of(name: str, found: pa.DataType, kind: str | None = None) -> str:
     if kind is not None:
         if kind not in KINDS:
             raise BadSetting(f"column {name!r} is to be read as {kind!r}, expected one of {', '.join(KINDS)}")
-        if not _can_be(kind, found):
+        if not can_be(kind, found):
             raise BadSetting(
                 f"column {name!r} has type {found} and cannot be read as {kind!r}, which takes "
                 f"{TAKES.get(kind, 'single values')}"
@@ -395,10 +395,10 @@ def kind_of(name: str, found: pa.DataType, kind: str | None = None) -> str:
     raise BadInput(f"column {name!r} has type {found}, which cannot become features; choose others with features")
 
 
-def _can_be(kind: str, found: pa.DataType) -> bool:
+def can_be(kind: str, found: pa.DataType) -> bool:
     """Whether `fill` can make features of this kind out of values of a type; text is looked at row by row."""
     if pa.types.is_dictionary(found):
-        return _can_be(kind, found.value_type)
+        return can_be(kind, found.value_type)
     is_text = pa.types.is_null(found) or _is_text(found)
     is_flag, is_time = pa.types.is_boolean(found), pa.types.is_timestamp(found)
     match kind:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from prequential.errors import BadInput, short
 from prequential.streams.formats.csv_rows import CsvRows
-from prequential.streams.formats.encoding import Column, cast, is_number, shown, whole
+from prequential.streams.formats.encoding import Column, can_be, cast, is_number, shown, whole
 from prequential.streams.formats.tables import UNNAMED, without_views
 
 AS_CSV = CsvRows("text", ",", True, ".")
@@ -123,10 +123,14 @@ def as_rows(xs: Any, *, one: bool = False, named: bool = False) -> RawRows | Non
                 raise BadInput(f"row {i} of {len(rows)} is {short(xs[i])}, expected a dict like the first one")
         return RawRows([row for row in rows if row is not None])
     table = _as_table(xs)
-    if table is None or not (named or not all(is_number(kind) or pa.types.is_boolean(kind) for kind in table.schema.types)):
+    if table is None or not (
+        named or not all(is_number(kind) or pa.types.is_boolean(kind) for kind in table.schema.types)
+    ):
         return None
     if one and len(table) != 1:
-        raise BadInput(f"got a data frame of {len(table)} rows, expected one row; the forms that end in _many take several")
+        raise BadInput(
+            f"got a data frame of {len(table)} rows, expected one row; the forms that end in _many take several"
+        )
     return RawRows(table)
 
 
@@ -182,17 +186,22 @@ def read_values(
         if kinds == {int} and max(abs(value) for value in values if value is not None) > LARGEST:
             values = [None if value is None else float(value) for value in values]
         if len(kinds) <= 1:
-            return pa.array(values, None if kinds else column.type), {}
+            found = pa.array(values, None if kinds else column.type)
+            if can_be(column.kind, found.type):
+                return found, {}
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        if len(values) == 1:
-            return pa.nulls(1, column.type), {0: f"column {column.name!r} is {shown(values[0])}, expected {column.expected}"}
-    pieces, bad = [], {}
+        pass
+    if len(values) == 1:
+        return pa.nulls(1, column.type), {
+            0: f"column {column.name!r} is {shown(values[0])}, expected {column.expected}"
+        }
+    pieces, bad = [], dict[int, str]()
     for i, value in enumerate(values):  # of several kinds, or some that cannot be read: one by one
         piece, found = read_values(column, [value], csv)
         if not found and column.kind != "vector":
             piece, found = cast(column, piece, column.type)
         pieces.append(piece)
-        bad |= {i: what for what in found.values()}
+        bad.update(dict.fromkeys([i] if found else [], found.get(0, "")))
     return pa.concat_arrays([piece if column.kind == "vector" else piece.cast(column.type) for piece in pieces]), bad
 
 

@@ -89,7 +89,7 @@ class Schema:
         csv.DictReader gives them, they are read as those of a CSV are.
         """
         found = as_rows(rows, one=isinstance(rows, Mapping), named=True)
-        if found is None or not len(found):
+        if found is None or not len(found) or not found.names:
             raise BadInput(f"got {short(rows)}, expected rows: a dict, a list of dicts or a data frame")
         names = [name for name in found.names if name not in ignored]
         kinds = {str(name): kind for name, kind in (kinds or {}).items()}
@@ -152,7 +152,7 @@ class Schema:
     def _check_names(self, rows: RawRows, first: int) -> list[str]:
         """The unknown fields of these rows; the new ones are named."""
         known = {column.name for column in self.columns}
-        if rows.names and not known.intersection(rows.names):
+        if not known.intersection(rows.names):
             raise BadInput(
                 f"example {first}: the fields are {short(rows.names)}, expected some of "
                 f"{short([column.name for column in self.columns])}"
@@ -289,7 +289,7 @@ def _column(entry: Any) -> Column:
         raise ValueError
     if type(indicator) is not bool or type(hours) is not bool or width not in FIXED.get(kind, (width,)):
         raise ValueError
-    if kind not in KINDS and not kind.startswith("text:") or (kind == "time" and width != 5 + 2 * hours):
+    if (kind not in KINDS and not kind.startswith("text:")) or (kind == "time" and width != 5 + 2 * hours):
         raise ValueError
     if kind == "vector":
         return Column(name, kind, pa.list_(pa.float64()), width, indicator, hours)

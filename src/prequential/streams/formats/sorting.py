@@ -17,7 +17,16 @@ import pyarrow.compute as pc
 from prequential.errors import BadInput
 from prequential.streams.cache import cached_file, file_stamp
 from prequential.streams.formats.csv_rows import DATE
-from prequential.streams.formats.encoding import NUMBER, Column, cast, is_number, is_plain_text, reading_type, shown, whole
+from prequential.streams.formats.encoding import (
+    NUMBER,
+    Column,
+    cast,
+    is_number,
+    is_plain_text,
+    reading_type,
+    shown,
+    whole,
+)
 
 if TYPE_CHECKING:
     from prequential.streams.formats.tables import Table

@@ -37,7 +37,10 @@ from prequential.streams.stream import Chunk, Stream
 SAMPLE = 4096  # rows from which the kinds of the columns are decided
 BLOCK_ROWS = 4096
 BLOCK_BYTES = 2**20  # how much of a file one block of rows should take, at most
+PART_BYTES = 2**21  # how much of a block is decoded at once, where its rows are wide
 KEEP_BYTES = 64 * 2**20  # how much of decoded blocks is kept: a few blocks for each of many readers
+WHOLE = 2**62  # more rows than any block has
+UNDECODED = 16  # blocks of rows that are kept while parts of them are decoded
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 UNNAMED = re.compile(r"__index_level_\d+__$")  # what pandas calls an index without a name
 _keys = sorting.time_keys  # for tables of images
@@ -226,7 +229,9 @@ class TableStream(Stream):
         self._time = None if time is None else sorting.time_column(self.table, time)
         if schema is not None:
             if features is not None or group is not None or kinds.keys() - {label}:
-                raise BadSetting("schema says how columns are read, so features, group and kinds cannot be given with it")
+                raise BadSetting(
+                    "schema says how columns are read, so features, group and kinds cannot be given with it"
+                )
             features = [column.name for column in schema.columns if column.name in names and column.name != label]
         elif features is None:
             plain = {time} if self._time is None or self._time.kind == "number" else set()
@@ -252,7 +257,11 @@ class TableStream(Stream):
             warnings.warn(f"{self.table.name}: {self._about_ids()}", ColumnWarning, stacklevel=2)
         self.feature_names = self.schema.feature_names
         self.classes = classes if classes is not None else self.table.declared_classes(label)
-        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
+        self._undecoded: OrderedDict[int, tuple[pa.Table, dict[int, str]]] = OrderedDict()
+        # rows that are decoded at once: whole blocks where some rows are left out, to know which are which
+        part = max(64, PART_BYTES // (8 * self.schema.width))
+        self._part = part if on_bad_row == "stop" and part < BLOCK_ROWS else WHOLE
         self._lock = threading.Lock()
         self._options = " ".join(map(str, [*self.schema.columns, self._label, time, on_bad_row]))
         self._hash: str | None = None
@@ -303,26 +312,27 @@ class TableStream(Stream):
         y: list[Hashable] = []
         b = int(np.searchsorted(self._starts, start, side="right")) - 1
         while start < stop:
-            first, end = int(self._starts[b]), min(stop, int(self._starts[b + 1]))
+            first = int(self._starts[b]) + (start - int(self._starts[b])) // self._part * self._part
+            end = min(stop, int(self._starts[b + 1]), first + self._part)
             if end > start:
-                block = self._block(b)
+                block = self._block(b, first - int(self._starts[b]))
                 here = slice(start - first, end - first)
                 if self.on_bad_row == "stop" and block.bad:
-                    self._refuse_row(b, block.bad, here)
+                    self._refuse_row(int(self.table.starts[b]) + first - int(self._starts[b]), block.bad, here)
                 x.append(block.x[here])
                 y += block.y[here]
                 start = end
-            b += 1
+            b += start >= int(self._starts[b + 1])
         return Chunk(np.concatenate(x), y)
 
     # Blocks.
 
-    def _block(self, b: int) -> Block:
-        """A decoded block, from the few that are kept."""
+    def _block(self, b: int, first: int) -> Block:
+        """A decoded block, or the part of it that begins with its row `first`, from the few that are kept."""
         with self._lock:
-            block = self._blocks.get(b)
+            block = self._blocks.get((b, first))
             if block is None:
-                block = self._blocks[b] = self._decode(*self.table.block(b, self._wanted()))
+                block = self._blocks[b, first] = self._decode(*self._rows(b, first))
                 if self.on_bad_row == "skip" and block.bad:
                     good = [i for i in range(len(block.y)) if i not in block.bad]
                     block.x, block.y = block.x[good], [block.y[i] for i in good]
@@ -330,8 +340,21 @@ class TableStream(Stream):
                 while len(self._blocks) > room:
                     self._blocks.popitem(last=False)
             else:
-                self._blocks.move_to_end(b)
+                self._blocks.move_to_end((b, first))
             return block
+
+    def _rows(self, b: int, first: int) -> tuple[pa.Table, dict[int, str]]:
+        """The rows of a block, or a part of them; blocks of which parts are read are kept for a while."""
+        if self._part == WHOLE:
+            return self.table.block(b, self._wanted())
+        if b not in self._undecoded:
+            self._undecoded[b] = self.table.block(b, self._wanted())
+            while len(self._undecoded) > UNDECODED:
+                self._undecoded.popitem(last=False)
+        self._undecoded.move_to_end(b)
+        rows, bad = self._undecoded[b]
+        stop = first + self._part
+        return rows.slice(first, self._part), {i - first: what for i, what in bad.items() if first <= i < stop}
 
     def _wanted(self) -> list[Column]:
         time = [] if self._time is None else [self._time]
@@ -349,11 +372,11 @@ class TableStream(Stream):
             empty |= sorting.time_keys(self._time, whole(rows.column(self._time.name)))[1]
         return Block(x, y, empty | bad)
 
-    def _refuse_row(self, b: int, bad: dict[int, str], here: slice) -> None:
+    def _refuse_row(self, first: int, bad: dict[int, str], here: slice) -> None:
         found = [i for i in bad if here.start <= i < here.stop]
         if found:
             row = min(found)
-            raise BadInput(f"{self.table.where(int(self.table.starts[b]) + row)}, {bad[row]}")
+            raise BadInput(f"{self.table.where(first + row)}, {bad[row]}")
 
     def _count_bad(self) -> np.ndarray:
         """How many rows cannot be used in each block, moved by one place."""
