@@ -394,8 +394,11 @@ class OnlineLearner(ABC):
 
     def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
         """xs as an array, after all checks of examples and labels."""
-        xs = self._rows.predictable(xs, first=self.position, shape=self.shape)
-        x = as_examples(xs, self.position, missing=self._takes_missing, names=self._names)
+        rows = self._rows.find(xs)
+        missing = self._takes_missing(rows=rows is not None)
+        if rows is not None:
+            xs = self._rows.encoded(rows, first=self.position, shape=self.shape)
+        x = as_examples(xs, self.position, missing=missing, names=self._names)
         if len(x) == 0 or (ys is not None and len(ys) != len(x)):
             raise BadInput(f"example {self.position}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
         check_shape(x, self.shape, self.position)
@@ -422,12 +425,16 @@ class OnlineLearner(ABC):
                 f"example {self.position}: x has shape {shape}, for which there is not enough memory"
             ) from None
 
-    @property
-    def _takes_missing(self) -> bool:
+    def _takes_missing(self, *, rows: bool = False) -> bool:
         """Whether x may hold NaN: where the user says so, and in rows, if the learner can be made to take it."""
         if self.missing or self._relearning:
             return True
-        return self.schema is not None and self.standardize is not False and _knows_missing(type(self))
+        return (rows or self.schema is not None or self._rows.decides) and self._fills_missing
+
+    @property
+    def _fills_missing(self) -> bool:
+        """Whether something takes the place of missing values."""
+        return self.standardize is not False and _knows_missing(type(self))
 
     @property
     def _names(self) -> list[str] | None:
@@ -438,12 +445,12 @@ class OnlineLearner(ABC):
         """One example as several."""
         if (rows := self._rows.find(x, one=True)) is not None:
             return rows
-        return as_examples(x, self.position, missing=self._takes_missing, one=True, names=self._names)
+        return as_examples(x, self.position, missing=self._takes_missing(), one=True, names=self._names)
 
     def _admitted(self, xs: Any, ys: Any) -> tuple[np.ndarray, list[Hashable]]:
         """Examples and labels to learn from, converted and checked."""
         xs = self._rows.learnable(xs, first=self.position, shape=self.shape)
-        x = as_examples(xs, self.position, missing=self._takes_missing or self._rows.decides, names=self._names)
+        x = as_examples(xs, self.position, missing=self._takes_missing(), names=self._names)
         y = as_labels(ys, len(x), self.position)
         return self._checked(x, y), y
 

@@ -49,10 +49,9 @@ class RowReader:
         except Exception:  # whatever an object of the user's raises while it is looked at: it is no row
             return None
 
-    def predictable(self, xs: Any, *, first: int, shape: tuple[int, ...] | None) -> Any:
-        """Rows to predict as an array."""
-        rows = self.find(xs)
-        return xs if rows is None else self._encoded(rows, first, shape)[0]
+    def encoded(self, rows: RawRows, *, first: int, shape: tuple[int, ...] | None) -> np.ndarray:
+        """Rows to predict as an array; where there is no schema yet, by the one that they would decide."""
+        return self._encoded(rows, first, shape)[0]
 
     def learnable(self, xs: Any, *, first: int, shape: tuple[int, ...] | None) -> Any:
         """Rows to learn as an array; `adopt` makes the schema that they decide that of all further ones."""

@@ -154,6 +154,10 @@ class Learner(ChunkedLearner):
         schema = {} if self.schema is None else {"schema": self.schema.to_dict(), "schema_given": self._rows.given}
         return {"config": self.config(), "labels": self.labels.state_dict(), **schema}
 
+    @property
+    def _fills_missing(self) -> bool:
+        return self.settings.standardize is not False
+
     def _keep_schema(self) -> None:
         if self._home is not None and not self._memory.relearning:
             self._home.remember({"schema": self.schema.to_dict(), "schema_given": False})

@@ -236,11 +236,6 @@ class CsvRows:
         """Texts as what the column is, each as if it stood in the file, and those that cannot be read and why."""
         return self._cells(column, values.cast(pa.binary()))
 
-    def text_type(self, values: pa.ChunkedArray) -> pa.DataType:
-        """The type of a column of these texts, as if they stood in the file."""
-        known = values.filter(pc.invert(pc.is_in(values, pa.array(MISSING))))
-        return self._text_type(known) if len(known.drop_null()) else pa.null()
-
     def _cells(self, column: Column, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
         """Cells as what the column is, one by one."""
         if pa.types.is_string(column.type):

@@ -180,7 +180,7 @@ def read_values(
     if column.kind != "vector" and column.kind not in READ_FROM_TEXT:
         return _read_texts(column, values, kinds, marks)
     try:
-        if column.kind == "vector":
+        if column.kind == "vector" and str not in kinds:
             values = [None if value is None else list(value) for value in values]
             return pa.array(values, pa.list_(pa.float64())), {}
         if kinds == {int} and max(abs(value) for value in values if value is not None) > LARGEST:

@@ -11,12 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, ColumnWarning, short
 from prequential.streams.formats.column_kinds import kind_of_values
 from prequential.streams.formats.csv_rows import MISSING, CsvRows
 from prequential.streams.formats.encoding import KINDS, Column, feature_column, fill, hash_of, reading_type, whole
-from prequential.streams.formats.raw_rows import AS_CSV, RawRows, as_rows, text_of
+from prequential.streams.formats.raw_rows import RawRows, as_rows, text_of
 
 LATEST = 2  # how columns are read; 1: ids are features, text is a category, dates in typed text too
 EXTRA = 16  # features for fields that appear later, half of them for numbers
@@ -277,10 +278,14 @@ def decide_columns(
 
 def _typed(name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts as what they would be in a CSV."""
-    found = AS_CSV.text_type(texts)
+    reader = CsvRows("text", ",", True, ".")
+    reader.names = [name]
+    lines = (f'"{(text or "").replace(chr(34), chr(34) * 2)}"\n' for text in texts.to_pylist())
+    found = reader.types("".join(lines).encode(errors="replace"), None).field(0).type
     if pa.types.is_null(found):
         return pa.chunked_array([pa.nulls(len(texts))])
-    return pa.chunked_array([AS_CSV.cells(Column(name, "any", found, 1), whole(texts))[0]])
+    texts = pc.if_else(pc.is_in(texts, pa.array(MISSING)), pa.scalar(None, pa.string()), texts)
+    return pa.chunked_array([reader.cells(Column(name, "any", found, 1), whole(texts))[0]])
 
 
 def _column(entry: Any) -> Column:
