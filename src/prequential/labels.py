@@ -16,6 +16,8 @@ from prequential.errors import BadCheckpoint, BadInput, BadSetting, short
 
 LONGEST = 65_536  # bytes of a label's text on disk
 DEEPEST = 32  # tuples in tuples
+FIRST_CAPACITY = 8  # class ids of a learner whose number of labels is not given, before it grows
+MOST_FRACTIONS = 20  # different labels such as 0.25: with more of them the label is a quantity, and not a class
 
 
 class Labels:
@@ -27,24 +29,32 @@ class Labels:
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves where they are known beforehand.
+        How many labels there can be, or the labels themselves where they are known beforehand. None: any number; the
+        capacity grows with the labels, so that there is always a class id for one more (`capacity_for`).
 
     Examples
     --------
-    >>> labels = Labels(3)
+    >>> labels = Labels()
     >>> labels.assign(["cat", "dog", "cat"])
     [0, 1, 0]
-    >>> labels.known
-    ['cat', 'dog']
+    >>> labels.known, labels.capacity
+    (['cat', 'dog'], 8)
+    >>> Labels(2).assign(["cat", "dog", "fox"])
+    Traceback (most recent call last):
+    prequential.errors.BadInput: label 'fox' is new, but all 2 classes are taken
     """
 
-    def __init__(self, classes: int | Sequence[Hashable]) -> None:
+    def __init__(self, classes: int | Sequence[Hashable] | None = None) -> None:
+        self.open_ended = classes is None
+        if classes is None:
+            classes = FIRST_CAPACITY
         given = [] if isinstance(classes, (int, np.integer)) else [_plain(label) for label in classes]
         self.capacity = int(classes) if isinstance(classes, (int, np.integer)) else len(given)
         if self.capacity < 1:
             raise BadSetting(f"classes ({self.capacity}) must be at least 1")
         self._class_ids: dict[Hashable, int] = {}
         self._names: list[Hashable] = []
+        self._fractions = 0  # labels such as 0.25
         self.assign(given)
 
     def __len__(self) -> int:
@@ -55,6 +65,26 @@ class Labels:
 
     def __contains__(self, label: Hashable) -> bool:
         return _plain(label) in self._class_ids
+
+    @property
+    def classes(self) -> int | None:
+        """How many labels there can be; None: any number."""
+        return None if self.open_ended else self.capacity
+
+    def capacity_for(self, count: int) -> int:
+        """How many class ids a learner has that has seen so many labels.
+
+        It depends on that number alone, so learners that got the same examples in other sizes have grown alike.
+
+        >>> [Labels().capacity_for(count) for count in (0, 7, 8, 15, 16)]
+        [8, 8, 16, 16, 32]
+        """
+        if not self.open_ended:
+            return self.capacity
+        capacity = FIRST_CAPACITY
+        while capacity <= count:
+            capacity *= 2
+        return capacity
 
     @property
     def known(self) -> list[Hashable]:
@@ -71,6 +101,7 @@ class Labels:
         A label is taken only if it comes back from disk as the same value of the same type.
         """
         new: dict[Hashable, None] = {}
+        fractions = self._fractions
         for i, raw in enumerate(labels):
             try:
                 label = _plain(raw)
@@ -88,7 +119,14 @@ class Labels:
             except BadInput as error:
                 raise BadInput(f"example {first + i}: {error}") from None
             new[label] = None
-            if len(self) + len(new) > self.capacity:
+            fractions += _is_fraction(label)
+            if self.open_ended and fractions > MOST_FRACTIONS:
+                raise BadInput(
+                    f"example {first + i}: label {short(raw)} is number {fractions} of different numbers with a fraction, "
+                    "but this learner predicts classes, not quantities; put them into bins, or give the number of "
+                    "classes if each is one"
+                )
+            if not self.open_ended and len(self) + len(new) > self.capacity:
                 raise BadInput(
                     f"example {first + i}: label {short(raw)} is new, but all {self.capacity} classes are taken; "
                     f"start anew with classes={self.capacity + 1} or more (--classes {self.capacity + 1} on the "
@@ -102,25 +140,30 @@ class Labels:
             label = _plain(raw)
             class_id = self._class_ids.get(label)
             if class_id is None:
-                if len(self._class_ids) >= self.capacity:
+                if not self.open_ended and len(self._class_ids) >= self.capacity:
                     raise BadInput(f"label {short(raw)} is new, but all {self.capacity} classes are taken")
                 class_id = self._class_ids[label] = len(self._class_ids)
                 self._names.append(label)
+                self._fractions += _is_fraction(label)
             class_ids.append(class_id)
         return class_ids
 
     def state_dict(self) -> dict[str, Any]:
-        return {"capacity": self.capacity, "known": [encode(label) for label in self._names]}
+        known = [encode(label) for label in self._names]
+        return {"capacity": self.capacity, "known": known, "open_ended": self.open_ended}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         names = [decode(code) for code in state["known"]]
         self.capacity, self._names = int(state["capacity"]), names
+        self.open_ended = bool(state.get("open_ended", False))  # in an earlier version the number was always given
         self._class_ids = {label: class_id for class_id, label in enumerate(names)}
+        self._fractions = sum(map(_is_fraction, names))
 
     def forget(self, known: int) -> None:
         """Takes back all but the first `known` labels."""
         for label in self._names[known:]:
             del self._class_ids[label]
+            self._fractions -= _is_fraction(label)
         del self._names[known:]
 
 
@@ -133,6 +176,68 @@ def num_seen_before(class_ids: np.ndarray, num_seen: int) -> np.ndarray:
     if len(class_ids) == 1:
         return np.array([num_seen])
     return np.maximum.accumulate(np.concatenate([[num_seen], class_ids[:-1] + 1]))
+
+
+# Labels that have not come yet. All of them together weigh as much as one label that has come would by default, before
+# anything is known of it: with a weight of its own each, they would outweigh the few that came wherever the number of
+# classes is generous. So a learner computes with the labels it has seen and one more, which stands for all others. That
+# one's mass is spread equally over the free class ids, of which there may be few or many without any other change.
+
+
+def log_class_prior(num_seen: np.ndarray, num_classes: int) -> np.ndarray | None:
+    """Unnormalized log-prior (n, K) of the labels, when so many (n,) had been seen; None: all had been.
+
+    0 for a label that was seen; all others together weigh as much as one of these.
+    """
+    return None if num_seen[0] >= num_classes else _log_weights(num_seen, num_classes).astype(np.float32)
+
+
+def _log_weights(num_seen: np.ndarray, num_classes: int) -> np.ndarray:
+    unseen = np.arange(num_classes) >= num_seen[:, None]
+    return np.where(unseen, -np.log(np.maximum(num_classes - num_seen, 1))[:, None], 0.0)
+
+
+def spread_unseen(log_p: np.ndarray, num_seen: np.ndarray, capacity: int) -> np.ndarray:
+    """Log-probabilities (n, capacity) from those in which a column stands for all labels not seen yet.
+
+    Row i of `log_p` (n, columns) has one column for each of the `num_seen[i]` labels and one for the others; what comes
+    after that is not used. Where all labels of the capacity have been seen, there is no such column.
+
+    >>> np.exp(spread_unseen(np.log([[0.5, 0.3, 0.2]]), np.array([2]), 4)).round(2).tolist()
+    [[0.5, 0.3, 0.1, 0.1]]
+    """
+    n, columns = log_p.shape
+    if columns == capacity and num_seen[0] >= capacity - 1:
+        return log_p
+    column = np.arange(capacity)
+    wide = log_p[np.arange(n)[:, None], np.minimum(column, num_seen[:, None])]
+    free = np.log(np.maximum(capacity - num_seen, 1))[:, None]
+    return np.asarray(np.where(column < num_seen[:, None], wide, wide - free))
+
+
+def widen(log_p: np.ndarray, num_seen: np.ndarray, capacity: int) -> np.ndarray:
+    """Log-probabilities (n, capacity) from those of a smaller capacity; what all free class ids share stays the same.
+
+    >>> np.exp(widen(np.log([[0.5, 0.25, 0.25]]), np.array([1]), 5)).round(3).tolist()
+    [[0.5, 0.125, 0.125, 0.125, 0.125]]
+    """
+    rows, free = np.arange(len(log_p)), log_p.shape[1] - num_seen
+    unseen = np.where(np.arange(log_p.shape[1]) >= num_seen[:, None], log_p, -np.inf)
+    narrow = np.concatenate([log_p, np.full((len(log_p), 1), -np.inf)], 1)  # one more, where none was free
+    narrow[rows, num_seen] = np.where(free > 0, np.logaddexp.reduce(unseen, axis=1), -np.inf)
+    return spread_unseen(narrow, num_seen, capacity)
+
+
+def weigh_unseen(log_p: np.ndarray, num_seen: np.ndarray) -> np.ndarray:
+    """Log-probabilities (n, capacity) of a model in which every class id, free or not, weighs as one: now as agreed.
+
+    >>> np.exp(weigh_unseen(np.log([[0.25, 0.25, 0.25, 0.25]]), np.array([1]))).round(3).tolist()
+    [[0.5, 0.167, 0.167, 0.167]]
+    """
+    if num_seen[0] >= log_p.shape[1]:
+        return log_p
+    weighed = log_p + _log_weights(num_seen, log_p.shape[1])
+    return np.asarray(weighed - np.logaddexp.reduce(weighed, axis=1, keepdims=True), log_p.dtype)
 
 
 def _plain(label: Any) -> Any:
@@ -149,6 +254,10 @@ def _plain(label: Any) -> Any:
         value = label.item()
         return label if isinstance(value, int) or value is None else value
     return label.item()
+
+
+def _is_fraction(label: Any) -> bool:
+    return type(label) is float and not label.is_integer()
 
 
 def _equals_itself(label: Any) -> bool:

@@ -35,7 +35,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {  # each with the settings that it ch
 class Given:
     """What a learner is made with."""
 
-    classes: int | Sequence[Hashable]
+    classes: int | Sequence[Hashable] | None
     settings: Settings  # of the transformer, and of no other
     device: str
     missing: bool
@@ -45,7 +45,7 @@ class Given:
 
 def make_learner(
     spec: str,
-    classes: int | Sequence[Hashable],
+    classes: int | Sequence[Hashable] | None = None,
     *,
     settings: Settings | None = None,
     device: str = "cpu",
@@ -61,7 +61,7 @@ def make_learner(
         prefixes of any classifier of these libraries; its own settings are options too. `my_package.module:Class` is a
         subclass of `OnlineLearner` in a module of one's own, which is imported.
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     settings
         The settings of the transformers; options win over them.
     device

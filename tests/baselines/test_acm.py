@@ -78,8 +78,8 @@ def test_what_a_choice_lost_long_ago_fades():
     votes = np.array([0])
     right = -np.log((1 + SMOOTHINGS / 2) / (1 + SMOOTHINGS))
     wrong = -np.log((SMOOTHINGS / 2) / (1 + SMOOTHINGS))
-    learner._update_losses(votes, 1)
+    learner._update_losses(votes, 1, 2)
     for _ in range(2000):
-        learner._update_losses(votes, 0)
+        learner._update_losses(votes, 0, 2)
     fading = 0.999 ** np.arange(2000)
     np.testing.assert_allclose(learner.loss[0], 0.999**2000 * wrong + fading.sum() * right)

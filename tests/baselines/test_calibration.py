@@ -55,7 +55,7 @@ def test_its_gradient_against_autograd():
     mean, variance = outputs(4)
     labels = torch.tensor([0, 3, 1, 1])
     calibration = new()
-    noise = calibration._noise(0, 4)
+    noise = calibration._noise(0, 4, mean.shape[1])
     log_alpha = torch.tensor(calibration.log_alpha, requires_grad=True)
     z = log_alpha.exp() * (mean[:, None] + variance.sqrt()[:, None, None] * noise)
     p = torch.softmax(z, 2).mean(1)

@@ -97,12 +97,12 @@ def test_what_the_filter_refuses_changes_nothing(size, monkeypatch):
     before = learner.state_dict()
     original, count = KalmanFilter.observe, 0
 
-    def loses(self, phi, labels):
+    def loses(self, phi, labels, active):
         nonlocal count
         count += 1
         if count == (1 if size == 16 else 3):
             self.covariance = self.covariance - 10 * torch.eye(6)
-        return original(self, phi, labels)
+        return original(self, phi, labels, active)
 
     monkeypatch.setattr(KalmanFilter, "observe", loses)
     covariance = learner.filter.covariance.clone()

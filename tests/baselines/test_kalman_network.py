@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from prequential.baselines import Kalman, KalmanNetwork
 from prequential.baselines.kalman import make_filter
 from prequential.errors import BadSetting
+from prequential.labels import Labels
 from prequential.storage.checkpoint import same_state
 
 
@@ -33,7 +34,7 @@ def test_a_network_that_stands_still_leaves_the_filter_on_its_features():
     with torch.no_grad():
         h = F.layer_norm(learner.network.features(torch.from_numpy(x)), (8,))
     phi = torch.cat([h, torch.ones(100, 1)], 1).double()
-    kalman = make_filter(9, 2, {**learner._own, "block": 10})
+    kalman = make_filter(9, Labels(2), {**learner._own, "block": 10})
     class_ids = torch.tensor([learner.labels.class_id(label) for label in y])
     for i in range(0, 100, 10):
         kalman.observe(phi[i : i + 10], F.one_hot(class_ids[i : i + 10], 2).double())

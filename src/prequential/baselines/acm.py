@@ -9,6 +9,7 @@ import numpy as np
 
 from prequential.baselines.neighbor_index import NeighborIndex
 from prequential.errors import BadSetting
+from prequential.labels import num_seen_before, spread_unseen
 from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
 from prequential.learners.chunked import chunk_slices
 from prequential.learners.normalizer import Normalizer, bounded
@@ -16,7 +17,7 @@ from prequential.learners.outliers import Hint
 from prequential.renames import OPTIONS, takes_old_names
 from prequential.storage.checkpoint import allow
 
-SMOOTHINGS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])  # pseudo-counts, spread over all classes
+SMOOTHINGS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])  # pseudo-counts, spread over the labels
 FORGET = 0.999  # how the loss of each choice of k and smoothing fades
 
 
@@ -25,9 +26,9 @@ class ACM(OnlineLearner):
     """k nearest neighbors among all past examples.
 
     Every example is kept in an approximate index (HNSW, cosine). Probabilities are the counts of the k nearest labels
-    plus pseudo-counts spread over all classes, so that no label has probability 0; a tie goes to the nearer label. k
-    and the pseudo-counts are chosen before every example: those with the lowest recent log-loss. Before the first
-    example all labels are equally probable. Images are flattened to vectors of pixels.
+    plus pseudo-counts spread over the labels seen and one more, for all others, so that no label has probability 0; a
+    tie goes to the nearer label. k and the pseudo-counts are chosen before every example: those with the lowest recent
+    log-loss. Images are flattened to vectors of pixels.
 
     Memory grows with the stream: that is the method. Each example takes 4 bytes per feature (2 with `half`) and about
     220 more; the process takes more than that, since arrays grow by doubling: with 256 features 1,514 bytes per example
@@ -41,7 +42,7 @@ class ACM(OnlineLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     num_neighbors
         The number k; None chooses it from 1 to `most` during the stream.
     most
@@ -75,7 +76,7 @@ class ACM(OnlineLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         num_neighbors: int | None = None,
         most: int = 16,
@@ -119,7 +120,7 @@ class ACM(OnlineLearner):
             "standardize": self.standardize,
             "missing": self.missing,
         }
-        return {"classes": self.labels.capacity, **own, **self._graph}
+        return {"classes": self.labels.classes, **own, **self._graph}
 
     def memory_bytes(self) -> int:
         """How much memory the kept examples need; the process takes up to a third more, as arrays grow by doubling."""
@@ -146,31 +147,31 @@ class ACM(OnlineLearner):
         """The class ids (n, k) of the found items, -1 where none was found."""
         return np.where(item >= 0, self._class_ids[np.maximum(item, 0)], -1)
 
-    def _log_knn_probs(self, neighbors: np.ndarray) -> np.ndarray:
+    def _log_knn_probs(self, neighbors: np.ndarray, num_seen: int) -> np.ndarray:
         """Log-probabilities (capacity,) from the class ids of the neighbors, nearest first, by the best choice."""
-        K = self.labels.capacity
+        K = min(num_seen + 1, self.labels.capacity)  # the labels seen, and one for all others
         best, smoothing = divmod(int(self.loss.argmin()), len(SMOOTHINGS))
         neighbors = neighbors[: self.ks[best]]
         neighbors = neighbors[neighbors >= 0]
         # the nearer counts a little more, which decides ties and nothing else
         weight = 1 + 1e-3 / (1 + np.arange(len(neighbors)))
         p = np.bincount(neighbors, weight, minlength=K) + SMOOTHINGS[smoothing] / K
-        log_p: np.ndarray = np.log(p / p.sum())
-        return log_p
+        log_p = np.log(p / p.sum())[None]
+        return np.asarray(spread_unseen(log_p, np.array([num_seen]), self.labels.capacity)[0])
 
-    def _update_losses(self, neighbors: np.ndarray, class_id: int) -> None:
+    def _update_losses(self, neighbors: np.ndarray, class_id: int, num_seen: int) -> None:
         """Adds the log-loss that each choice of k and smoothing has on this example."""
         right = np.concatenate([[0], np.cumsum(neighbors == class_id)])
         number = np.concatenate([[0], np.cumsum(neighbors >= 0)])
         right, number = right[self.ks][:, None], number[self.ks][:, None]
-        p = (right + SMOOTHINGS / self.labels.capacity) / (number + SMOOTHINGS)
+        p = (right + SMOOTHINGS / min(num_seen + 1, self.labels.capacity)) / (number + SMOOTHINGS)
         self.loss = FORGET * self.loss - np.log(p)
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
         if self.index is None:
             return uniform_log_proba(len(x), self.labels.capacity)
         _, item = self.index.search(self._features(x, consecutive=False), int(self.ks.max()))
-        return np.stack([self._log_knn_probs(neighbors) for neighbors in self._classes_of(item)])
+        return np.stack([self._log_knn_probs(neighbors, self.num_seen) for neighbors in self._classes_of(item)])
 
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self._observe(x, class_ids)
@@ -178,16 +179,17 @@ class ACM(OnlineLearner):
     def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         index = self.index
         assert index is not None
-        rows = []
+        rows, num_seen = [], num_seen_before(class_ids, self.num_seen)
         for part in chunk_slices(len(x), len(index.waiting), index.block):
             piece = x[part]
             _, item = index.search_and_add(self._features(piece, consecutive=True), int(self.ks.max()))
             if self.normalizer is not None:
                 self.normalizer.update(piece.reshape(len(piece), -1))
             self._append(class_ids[part])  # a row's neighbors are always before it
-            for neighbors, class_id in zip(self._classes_of(item), class_ids[part].tolist(), strict=True):
-                rows.append(self._log_knn_probs(neighbors))
-                self._update_losses(neighbors, class_id)
+            of_rows = zip(self._classes_of(item), class_ids[part].tolist(), num_seen[part].tolist(), strict=True)
+            for neighbors, class_id, seen in of_rows:
+                rows.append(self._log_knn_probs(neighbors, seen))
+                self._update_losses(neighbors, class_id, seen)
         return np.stack(rows)
 
     def _append(self, class_ids: np.ndarray) -> None:

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from prequential.errors import BadSetting
+from prequential.labels import log_class_prior
+
+NOMINAL_CLASSES = 10  # for what depends on the number of classes at the start, where that is not given
 
 
 class Calibration:
@@ -24,7 +27,7 @@ class Calibration:
     Parameters
     ----------
     classes
-        Number of classes K.
+        Number of classes K. None: it grows; the noise of a class then does not depend on how many there are.
     samples
         Monte Carlo samples; an even number.
     learn
@@ -46,7 +49,9 @@ class Calibration:
     True
     """
 
-    def __init__(self, classes: int, *, samples: int, learn: bool, block: int, seed: int, memory: int = 10_000) -> None:
+    def __init__(
+        self, classes: int | None, *, samples: int, learn: bool, block: int, seed: int, memory: int = 10_000
+    ) -> None:
         if samples < 2 or samples % 2:
             raise BadSetting(f"samples ({samples}) must be an even number of at least 2")
         self.classes, self.samples, self.learn, self.block, self.seed, self.memory = (
@@ -58,20 +63,28 @@ class Calibration:
             memory,
         )
         # outputs are near 0 or 1: this makes an output of 1 for one class mean a probability of about a half
-        self.log_alpha = math.log(max(math.log(classes), 1.0))
+        self.log_alpha = math.log(max(math.log(classes or NOMINAL_CLASSES), 1.0))
         self.position = 0
         self.gradient = self.block_squares = 0.0  # sums over the block so far
         self.squares = 1.0  # over the past
 
-    def predict(self, mean: Tensor, variance: Tensor) -> np.ndarray:
-        """Log-probabilities (n, K), each as the next example. Changes nothing."""
-        noise = self._noise(self.position, 1)
-        return self._log_p(self._outputs(mean, variance, noise))[0].numpy()
+    def predict(self, mean: Tensor, variance: Tensor, num_seen: int | None = None) -> np.ndarray:
+        """Log-probabilities (n, K), each as the next example, when so many labels have been seen. Changes nothing."""
+        K = mean.shape[1]
+        seen = np.full(1, K if num_seen is None else num_seen)
+        noise = _shared_by_unseen(self._noise(self.position, 1, K), seen)
+        return self._log_p(self._outputs(mean, variance, noise), seen)[0].numpy()
 
-    def observe(self, mean: Tensor, variance: Tensor, labels: Tensor) -> np.ndarray:
-        """Log-probabilities (n, K) of consecutive examples inside one block; learns from their labels (n,)."""
-        outputs = self._outputs(mean, variance, self._noise(self.position, len(mean)))  # (n, samples, K)
-        log_p, parts = self._log_p(outputs)
+    def observe(self, mean: Tensor, variance: Tensor, labels: Tensor, num_seen: np.ndarray | None = None) -> np.ndarray:
+        """Log-probabilities (n, K) of consecutive examples inside one block; learns from their labels (n,).
+
+        `num_seen` (n,) is how many labels had been seen before each; by default all. The others count as one class.
+        """
+        K = mean.shape[1]
+        seen = np.full(len(mean), K) if num_seen is None else num_seen
+        noise = _shared_by_unseen(self._noise(self.position, len(mean), K), seen)
+        outputs = self._outputs(mean, variance, noise)  # (n, samples, K)
+        log_p, parts = self._log_p(outputs, seen)
         self.position += len(mean)
         if self.learn:
             # d -log p(y) / d log(alpha) = - sum_s w_s (z_sy - sum_k p_sk z_sk), w_s the weight of sample s in p(y)
@@ -88,8 +101,8 @@ class Calibration:
                 self.gradient = self.block_squares = 0.0
         return log_p.numpy()
 
-    def macs_per_example(self) -> float:
-        return 2.0 * self.samples * self.classes
+    def macs_per_example(self, classes: int) -> float:
+        return 2.0 * self.samples * classes
 
     def state_dict(self) -> dict[str, Any]:
         numbers = np.array([self.log_alpha, self.gradient, self.block_squares, self.squares])
@@ -99,12 +112,15 @@ class Calibration:
         self.log_alpha, self.gradient, self.block_squares, self.squares = map(float, state["numbers"])
         self.position = int(state["position"])
 
-    def _noise(self, start: int, n: int) -> Tensor:
+    def _noise(self, start: int, n: int, K: int) -> Tensor:
         """(n, samples, K) for the examples from position `start` on."""
-        half = np.empty((n, self.samples // 2, self.classes), dtype=np.float32)
+        pairs = self.samples // 2
+        half = np.empty((n, K, pairs) if self.classes is None else (n, pairs, K), dtype=np.float32)
         for i in range(n):
             random = np.random.Generator(np.random.Philox(key=[self.seed, start + i]))
             random.standard_normal(out=half[i], dtype=np.float32)
+        if self.classes is None:  # class by class, so that those that come first are the same for any K
+            half = half.transpose(0, 2, 1)
         return torch.from_numpy(np.concatenate([half, -half], axis=1))
 
     def _outputs(self, mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
@@ -113,8 +129,18 @@ class Calibration:
         spread = (alpha * variance.sqrt()).float()[:, None, None]
         return torch.addcmul((alpha * mean).float()[:, None], spread, noise)
 
-    def _log_p(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _log_p(self, outputs: Tensor, num_seen: np.ndarray) -> tuple[Tensor, Tensor]:
         """The log of the mean probability (n, K), and the probabilities of each sample (n, samples, K)."""
-        parts = torch.softmax(outputs, dim=2)
+        prior = log_class_prior(num_seen, outputs.shape[2])
+        parts = torch.softmax(outputs if prior is None else outputs + torch.from_numpy(prior)[:, None], dim=2)
         # a floor far below any honest probability keeps the logarithm finite
         return torch.log(parts.mean(1).clamp(min=1e-30)), parts
+
+
+def _shared_by_unseen(noise: Tensor, num_seen: np.ndarray) -> Tensor:
+    """Noise (n, samples, K) with one draw for all classes from number `num_seen` (n,) on: they count as one."""
+    K = noise.shape[2]
+    if num_seen[0] >= K - 1:
+        return noise
+    column = np.minimum(np.arange(K), num_seen[:, None])  # (n, K)
+    return noise.gather(2, torch.from_numpy(column)[:, None].expand(-1, noise.shape[1], -1))

@@ -15,6 +15,7 @@ from prequential.baselines.fifo import FIFOBuffer
 from prequential.baselines.network_learner import NetworkLearner
 from prequential.errors import BadSetting
 from prequential.learners.transformer.optimizer import all_finite
+from prequential.models.grow import copied_rows
 from prequential.renames import OPTIONS, takes_old_names
 
 FACTORS = (2.0, 1.0, 0.5)  # of the learning rate, in the three copies of PoLRS
@@ -41,7 +42,7 @@ class ExperienceReplay(NetworkLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     hidden_sizes
         Widths of hidden layers; none is a linear classifier.
     extractor
@@ -89,7 +90,7 @@ class ExperienceReplay(NetworkLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         hidden_sizes: Sequence[int] = (),
         extractor: str = "auto",
@@ -157,8 +158,13 @@ class ExperienceReplay(NetworkLearner):
             return 0
         return int(self.right.argmax()) if self.right.max() > self.right[MIDDLE] else MIDDLE
 
-    def _log_probs(self, x: Tensor) -> Tensor:
-        return torch.log_softmax(self.copies[self._best_copy].eval()(x), dim=1)
+    def _log_probs(self, x: Tensor, num_seen: np.ndarray) -> Tensor:
+        return torch.log_softmax(self._weighed(self.copies[self._best_copy].eval()(x), num_seen), dim=1)
+
+    def _grow_model(self, capacity: int, like: int) -> None:
+        for network, velocity in zip(self.copies, self.velocity, strict=True):
+            network.grow(capacity, like)
+            velocity[-2:] = [copied_rows(v, capacity, like) for v in velocity[-2:]]  # of the readout
 
     def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         parts = [(self._past(x), torch.from_numpy(class_ids).to(self.device))]
@@ -184,7 +190,7 @@ class ExperienceReplay(NetworkLearner):
     ) -> list[int]:
         """One step on the mean loss of the batches; how many of each were right before it."""
         network.training_pass(self.seed + 1_000_003 * self.steps)
-        logits = [network(x) for x, _ in parts]
+        logits = [self._weighed(network(x), self._num_learned) for x, _ in parts]
         loss = sum(F.cross_entropy(z, y) for z, (_, y) in zip(logits, parts, strict=True)) / len(parts)
         parameters = list(network.parameters())
         gradients = torch.autograd.grad(loss, parameters)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from prequential.errors import BadCheckpoint
 from prequential.models.extractors import make_extractor, seed_dropout
+from prequential.models.grow import copied_rows
 
 
 class Network(nn.Module):
@@ -72,6 +73,11 @@ class Network(nn.Module):
         """Logits (n, classes)."""
         logits: Tensor = self.readout(self.features(x))
         return logits
+
+    def grow(self, classes: int, like: int) -> None:
+        """Adds outputs that are copies of this one; the parameters stay the same objects."""
+        weight, bias = (copied_rows(parameter.data, classes, like) for parameter in self.readout.parameters())
+        self.readout.weight.data, self.readout.bias.data, self.readout.out_features = weight, bias, classes
 
     def macs(self) -> float:
         """Multiply-accumulates of a forward pass of one example."""

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.baselines.calibration import Calibration
+from prequential.baselines.calibration import NOMINAL_CLASSES, Calibration
 from prequential.baselines.kalman_filter import KalmanFilter
 from prequential.errors import BadInput, BadSetting
+from prequential.labels import Labels, num_seen_before
 from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
 from prequential.learners.chunked import chunk_slices
 from prequential.learners.normalizer import Normalizer, bounded
@@ -36,7 +37,7 @@ class Kalman(OnlineLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     block
         Examples between two drift steps.
     gamma
@@ -75,7 +76,7 @@ class Kalman(OnlineLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         block: int = 64,
         gamma: float = 1.0,
@@ -102,15 +103,15 @@ class Kalman(OnlineLearner):
         self.standardize = standardize
         self.normalizer: Normalizer | None = None
         self.filter: KalmanFilter | None = None  # made when the first example tells the number of features
-        self.calibration = Calibration(self.labels.capacity, samples=samples, learn=calibrate, block=block, seed=seed)
+        self.calibration = Calibration(self.labels.classes, samples=samples, learn=calibrate, block=block, seed=seed)
 
     def config(self) -> dict[str, Any]:
-        return {"classes": self.labels.capacity, **self._config}
+        return {"classes": self.labels.classes, **self._config}
 
     def macs_per_example(self) -> float | None:
         if self.filter is None:
             return None
-        return self.filter.macs_per_example() + self.calibration.macs_per_example()
+        return self.filter.macs_per_example() + self.calibration.macs_per_example(self.labels.capacity)
 
     def _prepare(self, x: np.ndarray) -> None:
         if self.filter is None:
@@ -121,7 +122,7 @@ class Kalman(OnlineLearner):
         c = self._config
         check_fits(4.0 * features**2, f"x of {features} features", BadInput)
         self.normalizer = Normalizer(features) if self.standardize else None
-        self.filter = make_filter(features + 1, self.labels.capacity, c)
+        self.filter = make_filter(features + 1, self.labels, c)
         return self.filter
 
     def _features(self, x: np.ndarray, consecutive: bool) -> torch.Tensor:
@@ -138,7 +139,7 @@ class Kalman(OnlineLearner):
         if self.filter is None:
             return uniform_log_proba(len(x), self.labels.capacity)
         mean, variance = self.filter.predict(self._features(x, consecutive=False))
-        return self.calibration.predict(mean, variance)
+        return self.calibration.predict(mean, variance, self.num_seen)
 
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self._observe(x, class_ids)
@@ -147,14 +148,15 @@ class Kalman(OnlineLearner):
         kalman = self.filter
         assert kalman is not None
         self._changing = False  # the filter may refuse a block, before it changes anything
-        rows = []
+        rows, num_seen = [], num_seen_before(class_ids, self.num_seen)
         for part in chunk_slices(len(x), kalman.pending, kalman.block):
             piece, labels = x[part], torch.from_numpy(class_ids[part])
+            active = 1 + max(int(num_seen[part][-1]), int(class_ids[part][-1]) + 1)  # the labels seen, and one more
             phi = self._features(piece, consecutive=True)
             y = torch.nn.functional.one_hot(labels, self.labels.capacity).to(phi.dtype)
-            mean, variance = kalman.observe(phi, y)
+            mean, variance = kalman.observe(phi, y, min(active, self.labels.capacity))
             self._changing = True
-            rows.append(self.calibration.observe(mean, variance, labels))
+            rows.append(self.calibration.observe(mean, variance, labels, num_seen[part]))
             if self.normalizer is not None:
                 self.normalizer.update(piece.reshape(len(piece), -1))
         return np.concatenate(rows)
@@ -200,16 +202,17 @@ def check_kalman(
         raise BadSetting(f"precision ({precision!r}) must be float64 or float32")
 
 
-def make_filter(features: int, classes: int, c: dict[str, Any]) -> KalmanFilter:
+def make_filter(features: int, labels: Labels, c: dict[str, Any]) -> KalmanFilter:
     """The filter with the settings c; where noise or prior are not given, they follow from the number of classes.
 
     An entry of a one-hot label drawn uniformly has variance (1/K)(1 - 1/K): that is the noise, and the prior gives the
-    output of a standardized example the same variance.
+    output of a standardized example the same variance. Where K is not given, it is taken to be 10 here.
     """
+    classes = labels.classes or NOMINAL_CLASSES
     entry = max(1 / classes * (1 - 1 / classes), 1e-3)
     return KalmanFilter(
         features=features,
-        classes=classes,
+        classes=labels.capacity,
         block=c["block"],
         noise=c["noise"] or entry,
         prior=c["prior"] or entry / features,

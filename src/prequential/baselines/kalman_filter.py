@@ -96,8 +96,12 @@ class KalmanFilter:
         variance = own - (rows * rows).sum(0)
         return mean + rows.T @ self.white, variance.clamp(min=0)
 
-    def observe(self, phi: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """As `predict`, but each example after learning the ones before it; phi (n, m), y (n, K) fit in the block."""
+    def observe(self, phi: Tensor, y: Tensor, active: int | None = None) -> tuple[Tensor, Tensor]:
+        """As `predict`, but each example after learning the ones before it; phi (n, m), y (n, K) fit in the block.
+
+        The drift is learned from the first `active` classes, by default all. Where y has more classes than before, the
+        new ones have had the label 0 all the time, and so weights of 0.
+        """
         mean, rotated, cross, own = self._against_pending(phi)
         side = self._solve(cross)  # (r, n)
         gram = self._between(phi, rotated, phi) - side.T @ side  # (n, n)
@@ -107,6 +111,11 @@ class KalmanFilter:
             raise BadSetting(
                 f"the covariance is no longer positive definite in {str(phi.dtype).removeprefix('torch.')}; "
                 "expected float64, standardized features and a noise that is not tiny beside the prior"
+            )
+        if y.shape[1] > mean.shape[1]:
+            mean, self.mean, self.white = (
+                torch.nn.functional.pad(table, (0, y.shape[1] - table.shape[1]))
+                for table in (mean, self.mean, self.white)
             )
         mean = mean + side.T @ self.white
         white = torch.linalg.solve_triangular(corner, y - mean, upper=False)
@@ -118,7 +127,7 @@ class KalmanFilter:
         self.phi, self.rotated = torch.cat([self.phi, phi]), torch.cat([self.rotated, rotated])
         self.white, self.factor = torch.cat([self.white, white]), factor
         if self.pending == self.block:
-            self._close()
+            self._close(y.shape[1] if active is None else active)
         return mean, variance
 
     def state_dict(self) -> dict[str, Any]:
@@ -159,17 +168,18 @@ class KalmanFilter:
     def _solve(self, cross: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(self.factor, cross, upper=False) if len(cross) else cross
 
-    def _close(self) -> None:
+    def _close(self, active: int) -> None:
         """The block is full: updates the weights with it, and learns the drift from it."""
         g2 = self.gamma**2
         gain = g2 * self.rotated + (1 - g2) * self.prior * self.phi  # Phi A-
         gain = torch.linalg.solve_triangular(self.factor, gain, upper=False)  # (B, m), W = L^-1 Phi A-
         delta = self.delta
         if self.drift_rate:
-            gradient = drift_gradient(
-                self.phi, self.rotated, self.white, self.factor, self.mean, self.gamma, self.prior
-            )
-            delta = max(0.0, delta + self.drift_rate * gradient / (self.block * self.mean.shape[1]))
+            white, mean = self.white, self.mean
+            if active < mean.shape[1]:
+                white, mean = white[:, :active], mean[:, :active]
+            gradient = drift_gradient(self.phi, self.rotated, white, self.factor, mean, self.gamma, self.prior)
+            delta = max(0.0, delta + self.drift_rate * gradient / (self.block * active))
         self.mean = torch.addmm(self.mean, gain.T, self.white, beta=self.gamma)
         self._shrink(gain, g2)
         self.delta = delta

@@ -16,6 +16,7 @@ from prequential.baselines.calibration import Calibration
 from prequential.baselines.kalman import check_kalman, make_filter
 from prequential.baselines.replay_learner import ReplayLearner
 from prequential.errors import BadSetting
+from prequential.labels import num_seen_before
 from prequential.renames import OPTIONS, takes_old_names
 
 
@@ -35,7 +36,7 @@ class KalmanNetwork(ReplayLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     hidden_sizes
         Widths of hidden layers; the last one is the number of features. At least one, unless there is an extractor.
     extractor
@@ -70,7 +71,7 @@ class KalmanNetwork(ReplayLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         hidden_sizes: Sequence[int] = (256,),
         extractor: str = "auto",
@@ -119,12 +120,12 @@ class KalmanNetwork(ReplayLearner):
         if self.inputs is None:
             return None
         network = (1 + 3 * (1 + len(self.replay))) * self.network.macs()
-        return network + self.filter.macs_per_example() + self.calibration.macs_per_example()
+        return network + self.filter.macs_per_example() + self.calibration.macs_per_example(self.labels.capacity)
 
     def _calibration(self) -> Calibration:
         c = self._own
         return Calibration(
-            self.labels.capacity, samples=c["samples"], learn=c["calibrate"], block=self.stride, seed=self.seed
+            self.labels.classes, samples=c["samples"], learn=c["calibrate"], block=self.stride, seed=self.seed
         )
 
     def _build(self, shape: tuple[int, ...], extractor: str) -> None:
@@ -135,7 +136,7 @@ class KalmanNetwork(ReplayLearner):
                 "hidden_sizes ([]) must name a layer where there is no extractor: nothing would be learned by gradient"
             )
         self.optimizer = AdamW(trained, rate=self._own["learning_rate"], weight_decay=self._own["weight_decay"])
-        self.filter = make_filter(self.network.width + 1, self.labels.capacity, {**self._own, "block": self.stride})
+        self.filter = make_filter(self.network.width + 1, self.labels, {**self._own, "block": self.stride})
         self.calibration = self._calibration()
         self.readout = self._readout()  # as it was before the block
         self.replay = self._make_replay(self._own["num_streams"] - 1)
@@ -153,13 +154,23 @@ class KalmanNetwork(ReplayLearner):
     def _needs_snapshot(self, count: int) -> bool:
         return True  # the filter may refuse any chunk; beside training on one, the copy costs little (0.3 %)
 
-    def _log_probs(self, x: Tensor) -> Tensor:
-        return torch.from_numpy(self.calibration.predict(*self.filter.predict(self._for_filter(x))))
+    def _log_probs(self, x: Tensor, num_seen: np.ndarray) -> Tensor:
+        mean, variance = self.filter.predict(self._for_filter(x))
+        return torch.from_numpy(self.calibration.predict(mean, variance, int(num_seen[0])))
 
     def _observe_inputs(self, x: Tensor, class_ids: np.ndarray) -> Tensor:
         phi, labels = self._for_filter(x), torch.from_numpy(class_ids)
-        mean, variance = self.filter.observe(phi, F.one_hot(labels, self.labels.capacity).to(phi.dtype))
-        return torch.from_numpy(self.calibration.observe(mean, variance, labels))
+        num_seen = num_seen_before(class_ids, self.num_seen)
+        active = 1 + max(int(num_seen[-1]), int(class_ids[-1]) + 1)  # the labels seen, and one for all others
+        y = F.one_hot(labels, self.labels.capacity).to(phi.dtype)
+        mean, variance = self.filter.observe(phi, y, min(active, self.labels.capacity))
+        return torch.from_numpy(self.calibration.observe(mean, variance, labels, num_seen))
+
+    def _grow_model(self, capacity: int, like: int) -> None:
+        self.network.grow(capacity, like)  # nothing is read out of it here
+        more = (0, capacity - self.filter.mean.shape[1])  # a label that has never come has weights of 0
+        self.filter.mean, self.filter.white = F.pad(self.filter.mean, more), F.pad(self.filter.white, more)
+        self.readout = F.pad(self.readout, more)
 
     def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self._step(self._past(x), torch.from_numpy(class_ids).to(self.device), self.readout)
@@ -173,7 +184,7 @@ class KalmanNetwork(ReplayLearner):
 
     def _step(self, x: Tensor, y: Tensor, readout: Tensor) -> None:
         self.network.training_pass(self.seed + 1_000_003 * self.steps)
-        self.optimizer.step(F.cross_entropy(self._phi(x) @ readout.float().to(self.device), y))
+        self.optimizer.step(self._loss(self._phi(x) @ readout.float().to(self.device), y))
         self.steps += 1
 
     def _skipped(self) -> int:

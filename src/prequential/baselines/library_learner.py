@@ -16,7 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 from prequential.errors import BadInput, BadSetting, PrequentialError, one_line
-from prequential.learners.base import check_seed, uniform_log_proba
+from prequential.labels import spread_unseen
+from prequential.learners.base import check_seed, prior_log_proba
 from prequential.learners.journaled import JournaledLearner
 from prequential.learners.normalizer import Normalizer
 from prequential.learners.outliers import Hint
@@ -33,7 +34,7 @@ class LibraryLearner(JournaledLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         model: str,
         settings: dict[str, Any] | None,
@@ -64,7 +65,7 @@ class LibraryLearner(JournaledLearner):
 
     @abstractmethod
     def _proba(self, x: np.ndarray) -> np.ndarray:
-        """The model's probabilities (n, capacity), before smoothing; rows need not sum to 1. Changes nothing.
+        """The model's probabilities (n, class ids), before smoothing; rows need not sum to 1. Changes nothing.
 
         Called only after the model was trained at least once.
         """
@@ -117,7 +118,7 @@ class LibraryLearner(JournaledLearner):
     def _predict(self, x: np.ndarray) -> np.ndarray:
         self._relearn()
         if not self._fitted:  # some models initialize themselves in their first prediction, which would be a change
-            return uniform_log_proba(len(x), self.labels.capacity)
+            return prior_log_proba(len(x), self.num_seen, self.labels.capacity)
         rows = np.concatenate([self._features(x[i : i + 1], keep=False) for i in range(len(x))])
         with self._library_errors():
             p = self._proba(rows)
@@ -143,17 +144,21 @@ class LibraryLearner(JournaledLearner):
     def _smoothed(self, p: np.ndarray) -> np.ndarray:
         """Log-probabilities: normalized (uniform where all are 0), then mixed with the uniform distribution."""
         p = np.where(np.isfinite(p) & (p > 0), p, 0.0)
+        capacity, seen = self.labels.capacity, self.num_seen
+        K = min(seen + 1, capacity)  # the labels seen, and one for all others
+        if K < capacity:
+            p = np.concatenate([p[:, :seen], p[:, seen:].mean(1, keepdims=True)], 1)
         total = p.sum(1, keepdims=True)
-        K = self.labels.capacity
         p = np.where(total > 0, p / np.where(total > 0, total, 1.0), 1 / K)
-        return np.log((1 - self.smoothing) * p + self.smoothing / K)
+        log_p = np.log((1 - self.smoothing) * p + self.smoothing / K)
+        return spread_unseen(log_p, np.full(len(p), seen), capacity)
 
     def _hints(self) -> list[Hint]:
         return [] if self._normalizer is None else self._normalizer.hints()
 
     def _common(self) -> dict[str, Any]:
         return {
-            "classes": self.labels.capacity,
+            "classes": self.labels.classes,
             "model": self.path,
             "settings": self.settings,
             "smoothing": self.smoothing,

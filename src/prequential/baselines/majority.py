@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from prequential.errors import BadSetting
+from prequential.labels import num_seen_before, spread_unseen
 from prequential.learners.base import OnlineLearner, check_seed
 from prequential.storage.checkpoint import allow
 
@@ -20,12 +21,12 @@ class Majority(OnlineLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     window
         How many labels are counted.
     smoothing
-        Pseudo-counts added to the counts, spread equally over all classes; above 0, so that a label outside the
-        window keeps a probability.
+        Pseudo-counts added to the counts, spread equally over the labels seen and one more, for all others; above 0,
+        so that a label outside the window keeps a probability.
     missing
         Whether features may be NaN.
     seed
@@ -44,7 +45,7 @@ class Majority(OnlineLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         window: int = 100,
         smoothing: float = 1.0,
@@ -68,13 +69,18 @@ class Majority(OnlineLearner):
     def macs_per_example(self) -> float:
         return 0.0
 
-    def _log_proba(self, counts: np.ndarray) -> np.ndarray:
-        p = counts + self.smoothing / self.labels.capacity
-        log_p: np.ndarray = np.log(p / p.sum(-1, keepdims=True))
-        return log_p
+    def _log_proba(self, counts: np.ndarray, num_seen: np.ndarray) -> np.ndarray:
+        """Log-probabilities (n, capacity) from counts (n, capacity), when so many labels had been seen (n,)."""
+        K = np.minimum(num_seen + 1, self.labels.capacity)[:, None]  # the labels seen, and one for all others
+        p = np.where(np.arange(counts.shape[1]) < K, counts + self.smoothing / K, 0.0)
+        p = p / p.sum(-1, keepdims=True)
+        return spread_unseen(np.log(np.where(p > 0, p, 1.0)), num_seen, self.labels.capacity)
 
     def _predict(self, x: np.ndarray) -> np.ndarray:
-        return self._log_proba(self.counts[None]).repeat(len(x), axis=0)
+        return self._log_proba(self.counts[None], np.array([self.num_seen])).repeat(len(x), axis=0)
+
+    def _grow(self, capacity: int) -> None:
+        self.counts = np.pad(self.counts, (0, capacity - len(self.counts)))
 
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         for class_id in class_ids.tolist():
@@ -86,11 +92,12 @@ class Majority(OnlineLearner):
             self.next = (self.next + 1) % self.window
 
     def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        num_seen = num_seen_before(class_ids, self.num_seen)
         before = np.empty((len(class_ids), self.labels.capacity), dtype=np.int64)
         for i in range(len(class_ids)):
             before[i] = self.counts
             self._learn(x[i : i + 1], class_ids[i : i + 1])
-        return self._log_proba(before)
+        return self._log_proba(before, num_seen)
 
     def _state_dict(self) -> dict[str, Any]:
         return {"recent": self.recent.copy(), "next": self.next, "counts": self.counts.copy()}

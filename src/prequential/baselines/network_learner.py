@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from prequential.baselines.feed_forward import Network
 from prequential.errors import BadSetting
-from prequential.learners.base import check_missing, check_seed, uniform_log_proba, uniform_where_nan
+from prequential.labels import log_class_prior, num_seen_before
+from prequential.learners.base import check_missing, check_seed, prior_where_nan, uniform_log_proba
 from prequential.learners.chunked import ChunkedLearner
 from prequential.learners.gate import check_image_dtype
 from prequential.learners.inputs import Inputs
@@ -32,7 +34,7 @@ class NetworkLearner(ChunkedLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         chunk: int,
         hidden_sizes: Sequence[int],
@@ -60,11 +62,12 @@ class NetworkLearner(ChunkedLearner):
         self._inputs_like = Settings(**like)
         self.device, self.seed = torch.device(device), seed
         self.inputs: Inputs | None = None  # made from the first example, which gives the shape of x
+        self._num_learned = len(self.labels)  # labels in finished chunks
 
     def _network_config(self) -> dict[str, Any]:
         """The arguments this class takes but for `chunk`, which some subclasses call `batch`."""
         return {
-            "classes": self.labels.capacity,
+            "classes": self.labels.classes,
             "hidden_sizes": list(self.hidden_sizes),
             "extractor": self.extractor,
             "standardize": self.standardize,
@@ -78,8 +81,8 @@ class NetworkLearner(ChunkedLearner):
         """Makes everything that is learned or counted, in its initial state, for x of this shape."""
 
     @abstractmethod
-    def _log_probs(self, x: Tensor) -> Tensor:
-        """Log-probabilities (n, capacity) of inputs, each on its own; changes nothing."""
+    def _log_probs(self, x: Tensor, num_seen: np.ndarray) -> Tensor:
+        """Log-probabilities (n, capacity) of inputs, when so many labels (n,) had been seen; changes nothing."""
 
     @abstractmethod
     def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
@@ -93,7 +96,26 @@ class NetworkLearner(ChunkedLearner):
 
     def _observe_inputs(self, x: Tensor, class_ids: np.ndarray) -> Tensor:
         """Log-probabilities of consecutive examples of one chunk, before the chunk is trained on."""
-        return self._log_probs(x)
+        return self._log_probs(x, num_seen_before(class_ids, self.num_seen))
+
+    def _weighed(self, logits: Tensor, num_seen: np.ndarray | int) -> Tensor:
+        """Logits (n, capacity) with the prior of labels of which so many had been seen."""
+        counts = np.full(1, num_seen) if isinstance(num_seen, int) else num_seen
+        prior = log_class_prior(counts, logits.shape[1])
+        return logits if prior is None else logits + torch.from_numpy(prior).to(logits.device)
+
+    def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The log-loss of labels that all have been seen, in a chunk that is learned or replayed."""
+        return F.cross_entropy(self._weighed(logits, self._num_learned), y)
+
+    def _grow(self, capacity: int) -> None:
+        # no step was taken since the last chunk border: what was free then is still like all that is free
+        if self.inputs is not None:
+            self._grow_model(capacity, like=self._num_learned)
+
+    @abstractmethod
+    def _grow_model(self, capacity: int, like: int) -> None:
+        """Adds outputs up to this capacity, copies of those of class id `like`."""
 
     def make_network(self, shape: tuple[int, ...], extractor: str) -> Network:
         """A network for inputs of this shape, with the weights that this learner's seed gives."""
@@ -124,18 +146,21 @@ class NetworkLearner(ChunkedLearner):
     def _predict(self, x: np.ndarray) -> np.ndarray:
         if self.inputs is None:
             return uniform_log_proba(len(x), self.labels.capacity)
+        num_seen = np.full(len(x), self.num_seen)
         with torch.no_grad():
-            return uniform_where_nan(self._log_probs(self._tensor(self.inputs.predict(x)[0])).cpu().numpy())
+            log_probs = self._log_probs(self._tensor(self.inputs.predict(x)[0]), num_seen)
+            return prior_where_nan(log_probs.cpu().numpy(), num_seen)
 
     def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         assert self.inputs is not None
         with torch.no_grad():
             log_probs = self._observe_inputs(self._tensor(self.inputs.extend(x)), class_ids)
-            return uniform_where_nan(log_probs.cpu().numpy())
+            return prior_where_nan(log_probs.cpu().numpy(), num_seen_before(class_ids, self.num_seen))
 
     def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         assert self.inputs is not None
         self.inputs.commit(x)
+        self._num_learned = max(self._num_learned, int(class_ids.max()) + 1)
         self._train_step(x, class_ids)
 
     def _prepare(self, x: np.ndarray) -> None:
@@ -162,11 +187,15 @@ class NetworkLearner(ChunkedLearner):
             "inputs": self.inputs.state_dict(),
             "image_bytes": self.inputs.image_bytes,
             **self._chunk_state(),
+            "num_learned": self._num_learned,
             "parts": _copied(self._model_state()),
         }
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
         self.inputs, self.num_committed, self._pending_x, self._pending_ids = None, 0, [], []
+        self._num_learned = int(
+            state.get("num_learned", len(self.labels))
+        )  # an earlier version did not tell them apart
         if state["inputs"] is None:
             return
         assert self.shape is not None

@@ -22,7 +22,7 @@ class OracleRow(OnlineLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     window
         How many labels it looks back.
     missing
@@ -42,7 +42,7 @@ class OracleRow(OnlineLearner):
     small_state = True
 
     def __init__(
-        self, classes: int | Sequence[Hashable], *, window: int = 1, missing: bool = False, seed: int = 0
+        self, classes: int | Sequence[Hashable] | None = None, *, window: int = 1, missing: bool = False, seed: int = 0
     ) -> None:
         super().__init__(classes, missing=missing)
         check_seed(seed)

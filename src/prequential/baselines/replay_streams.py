@@ -33,7 +33,7 @@ class ReplayStreams(ReplayLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     hidden_sizes
         Widths of hidden layers; none is a linear classifier.
     extractor
@@ -70,7 +70,7 @@ class ReplayStreams(ReplayLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         hidden_sizes: Sequence[int] = (256,),
         extractor: str = "auto",
@@ -126,15 +126,20 @@ class ReplayStreams(ReplayLearner):
         self.replay = self._make_replay(own["num_streams"] - 1)
         self.steps = 0
 
-    def _log_probs(self, x: Tensor) -> Tensor:
-        return torch.log_softmax(F.softplus(self.beta) * self.averaged.eval()(x), dim=1)
+    def _log_probs(self, x: Tensor, num_seen: np.ndarray) -> Tensor:
+        return torch.log_softmax(self._weighed(F.softplus(self.beta) * self.averaged.eval()(x), num_seen), dim=1)
+
+    def _grow_model(self, capacity: int, like: int) -> None:
+        for network in (self.network, self.averaged):
+            network.grow(capacity, like)
+        self.optimizer.grow(capacity, like)
 
     def _train_step(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         inputs, y = self._past(x), torch.from_numpy(class_ids).to(self.device)
         if self._own["calibration_rate"]:
             with torch.no_grad():
                 logits = self.averaged.eval()(inputs)
-            self.calibrator.step(F.cross_entropy(F.softplus(self.beta) * logits, y))
+            self.calibrator.step(self._loss(F.softplus(self.beta) * logits, y))
         self._step(inputs, y)
         for old_x, old_y in self._replayed(len(class_ids)):
             self._step(old_x, old_y)
@@ -142,7 +147,7 @@ class ReplayStreams(ReplayLearner):
     def _step(self, x: Tensor, y: Tensor) -> None:
         """A step of theta, and of phi towards it."""
         self.network.training_pass(self.seed + 1_000_003 * self.steps)
-        self.optimizer.step(F.cross_entropy(self.network(x), y))
+        self.optimizer.step(self._loss(self.network(x), y))
         self.steps += 1
         with torch.no_grad():
             for phi, theta in zip(self.averaged.parameters(), self.network.parameters(), strict=True):

@@ -29,7 +29,7 @@ class RiverLearner(LibraryLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     model
         Path of the class inside River: "forest.ARFClassifier", "naive_bayes.GaussianNB", ...
     settings
@@ -58,7 +58,7 @@ class RiverLearner(LibraryLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         model: str = "forest.ARFClassifier",
         settings: dict[str, Any] | None = None,

@@ -25,13 +25,16 @@ class SklearnLearner(LibraryLearner):
     Each `batch` examples are predicted by the model from before the batch and then given to `partial_fit` together;
     examples that do not fill a batch are pending.
 
+    Such a model cannot get new classes. Where their number is not given, it knows a few more than have come; when one
+    comes for which there is no room, a model with twice as many is trained on the whole past.
+
     As with River's models, a loaded learner trains a new model on the whole past again: exact, but loading takes as
     long as the training had taken. Needs the extra "sklearn".
 
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     model
         Path of the class inside scikit-learn: "linear_model.SGDClassifier", "naive_bayes.GaussianNB", ...
     settings
@@ -62,7 +65,7 @@ class SklearnLearner(LibraryLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         model: str = "linear_model.SGDClassifier",
         settings: dict[str, Any] | None = None,
@@ -90,10 +93,37 @@ class SklearnLearner(LibraryLearner):
         if not hasattr(made, "partial_fit"):
             raise BadSetting(f"model {self.path!r} has no partial_fit: it cannot learn from a stream")
         self._names_classes = "classes" in inspect.signature(made.partial_fit).parameters
+        self._outputs = self.labels.capacity  # the class ids that this model will know
         return made
 
+    def _begin_call(self, class_ids: np.ndarray) -> None:
+        super()._begin_call(class_ids)
+        self._of_this_call: list[tuple[np.ndarray, np.ndarray]] = []  # what was learned in it so far
+
+    def _release_snapshot(self) -> None:
+        self._of_this_call = []
+
+    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+        for i in range(len(class_ids)) if self.labels.open_ended and self._names_classes else ():
+            row, class_id = x[i : i + 1], class_ids[i : i + 1]
+            outputs = self.labels.capacity_for(int(class_id[0]) + 1)
+            if outputs > self._outputs:
+                self._begin_anew(outputs)
+            super()._learn(row, class_id)
+            self._of_this_call.append((row, class_id))
+        if not (self.labels.open_ended and self._names_classes):
+            super()._learn(x, class_ids)
+
+    def _begin_anew(self, outputs: int) -> None:
+        """Trains a new model that knows this many class ids on all examples so far: a model cannot get new ones."""
+        self._begin()
+        self._outputs, self._num_to_relearn = outputs, self.position
+        self._relearn()
+        for x, class_ids in self._of_this_call:
+            self._take(x, class_ids)
+
     def _proba(self, x: np.ndarray) -> np.ndarray:
-        p = np.zeros((len(x), self.labels.capacity))
+        p = np.zeros((len(x), self._outputs))
         class_ids = np.asarray(self.model.classes_, dtype=np.int64)
         with np.errstate(all="ignore"):  # logarithms of 0 for labels not seen yet; the smoothing takes care of them
             at = np.arange(len(x)), np.asarray(self.model.predict(x), dtype=np.int64)
@@ -105,5 +135,5 @@ class SklearnLearner(LibraryLearner):
 
     def _fit(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         # all classes are named beforehand, since the model cannot get new ones later
-        named = {"classes": np.arange(self.labels.capacity)} if self._names_classes and not self._fitted else {}
+        named = {"classes": np.arange(self._outputs)} if self._names_classes and not self._fitted else {}
         self.model.partial_fit(x, class_ids, **named)

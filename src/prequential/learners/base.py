@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar
 import numpy as np
 
 from prequential.deprecation import warn_renamed
-from prequential.errors import BadCheckpoint, BadInput, BadSetting, one_line
-from prequential.labels import Labels, num_seen_before
+from prequential.errors import BadCheckpoint, BadInput, BadSetting, one_line, short
+from prequential.labels import Labels, num_seen_before, weigh_unseen
 from prequential.learners.charges import Charges, Probabilities, charge
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
 from prequential.learners.outliers import Hint
@@ -35,7 +35,11 @@ class OnlineLearner(ABC):
 
     A subclass writes `_predict`, `_learn`, `_state_dict` and `_load_state_dict` (and `_observe` where several examples
     can be processed faster than one by one). It sees labels as class ids 0, 1, 2, ... in the order of first appearance,
-    and gives each of the `capacity` class ids a probability, also those that have no label yet.
+    and gives each of the `labels.capacity` class ids a probability, also those that have no label yet. All of the latter
+    together weigh as one label that was seen would (`labels.py`): `num_seen` is how many were, before the next example.
+
+    Where the number of classes is not given, the capacity grows before a call, so that a class id stays free after it.
+    What a subclass has of that size it makes larger in `_grow`, or on the way.
 
     All methods may be called from several threads: calls that change the learner are serialized, and each prediction
     uses the state between two of them. A call that learns is atomic: it does everything or, whatever is raised,
@@ -44,7 +48,7 @@ class OnlineLearner(ABC):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     missing
         Whether features may be NaN, meaning "not measured".
     """
@@ -55,7 +59,7 @@ class OnlineLearner(ABC):
     standardize: bool | None = None  # False: features are used as they are, which float32 must hold
     small_state = False  # whether copying the state before every call costs next to nothing
 
-    def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False) -> None:
+    def __init__(self, classes: int | Sequence[Hashable] | None = None, *, missing: bool = False) -> None:
         self.labels = Labels(classes)
         check_fits(32.0 * self.labels.capacity, f"classes ({self.labels.capacity})")
         self.missing = missing
@@ -64,7 +68,7 @@ class OnlineLearner(ABC):
         self._rows = RowReader()
         self._guard = Guard()
         self._changing = False  # inside a call: whether there is something to undo
-        self._known_before = 0  # inside a call: how many labels had been seen before it
+        self.num_seen = len(self.labels)  # labels; inside a call, before the example that comes next
         self._is_snapshot = False  # whether it only predicts
 
     @property
@@ -96,7 +100,9 @@ class OnlineLearner(ABC):
         with self._guard.reading():
             p = np.exp(self.predict_log_proba_many(self._one(x))[0])
             known = len(self.labels)
-            unseen = float(p[known:].sum()) / (len(p) - known) if known < len(p) else 0.0
+            unseen = float(p[known:].sum())
+            if not self.labels.open_ended:
+                unseen /= max(len(p) - known, 1)
             return Probabilities(zip(self.labels.known, p[:known].tolist(), strict=True), unseen)
 
     def predict_log_proba_one(self, x: Any) -> Probabilities:
@@ -104,7 +110,7 @@ class OnlineLearner(ABC):
         with self._guard.reading():
             log_p = self.predict_log_proba_many(self._one(x))[0]
             known = len(self.labels)
-            free = len(log_p) - known
+            free = 1 if self.labels.open_ended else len(log_p) - known
             unseen = float(np.logaddexp.reduce(log_p[known:])) - math.log(free) if free else -math.inf
             return Probabilities(zip(self.labels.known, log_p[:known].tolist(), strict=True), unseen)
 
@@ -168,11 +174,10 @@ class OnlineLearner(ABC):
         self.load_state_dict(state)
 
     def _charged(self, x: np.ndarray, class_ids: np.ndarray) -> Charges:
-        known_before = self._known_before
+        # an example's label may be new, and labels new in this call count as seen only for the examples after it
+        num_seen = num_seen_before(class_ids, self.num_seen)
         log_p = self._observe(x, class_ids)
-        # an example's label may be new, and labels new in this call count as known only for the examples after it
-        known = num_seen_before(class_ids, known_before)
-        return charge(log_p, class_ids, known)
+        return charge(log_p, class_ids, num_seen, open_ended=self.labels.open_ended)
 
     def replay_from(self, stream: Stream | None) -> None:
         """Declares that the past and the coming examples are those of this stream, from its start on.
@@ -230,6 +235,7 @@ class OnlineLearner(ABC):
                 if schema is not None:
                     self._rows.load(schema)
                 self.labels.load_state_dict(state["labels"])
+                self.num_seen = len(self.labels)
                 self.position = int(state["position"])
                 self.shape = None if state["shape"] is None else tuple(state["shape"])
                 self._load_state_dict(state["learner"])
@@ -253,8 +259,11 @@ class OnlineLearner(ABC):
     def _check_state(self, state: dict[str, Any]) -> None:
         """Refuses the state of another kind of learner, before anything is allocated for it."""
         capacity, position, shape = state["labels"]["capacity"], state["position"], state["shape"]
-        if capacity != self.labels.capacity:
-            raise BadCheckpoint(f"it was saved with classes {capacity!r}, expected {self.labels.capacity}")
+        classes = None if state["labels"].get("open_ended", False) else capacity
+        if classes != self.labels.classes:
+            raise BadCheckpoint(f"it was saved with classes {classes!r}, expected {self.labels.classes}")
+        if type(capacity) is not int or capacity < 1:
+            raise BadCheckpoint(f"it was saved with {short(capacity)} class ids, expected a whole number")
         sizes = [1] if shape is None else shape
         if type(position) is not int or not all(type(size) is int and size > 0 for size in sizes):
             raise BadCheckpoint(
@@ -363,7 +372,7 @@ class OnlineLearner(ABC):
     def config(self) -> dict[str, Any]:
         """The arguments that build this learner anew, as JSON values; by default its attributes of the same names."""
         names = [name for name in inspect.signature(type(self)).parameters if name != "classes"]
-        return {"classes": self.labels.capacity, **{name: getattr(self, name) for name in names}}
+        return {"classes": self.labels.classes, **{name: getattr(self, name) for name in names}}
 
     def _prepare(self, x: np.ndarray) -> None:
         """Makes what depends on the shape of x, before the first example is learned; may refuse it."""
@@ -382,7 +391,18 @@ class OnlineLearner(ABC):
         for i in range(len(class_ids)):
             rows.append(self._predict(x[i : i + 1]))
             self._learn(x[i : i + 1], class_ids[i : i + 1])
+            self._count_labels(class_ids[i : i + 1])
         return np.concatenate(rows)
+
+    def _count_labels(self, class_ids: np.ndarray) -> None:
+        """These examples have been learned: what is predicted next knows their labels."""
+        self.num_seen = max(self.num_seen, int(class_ids.max()) + 1)
+
+    def _grow(self, capacity: int) -> None:
+        """Makes room for this many class ids: the free ones are all alike. Does it, or where something is raised, not.
+
+        Probabilities of labels that were seen must not change by it, and neither may that of all others together.
+        """
 
     @abstractmethod
     def _state_dict(self) -> dict[str, Any]: ...
@@ -478,11 +498,12 @@ class OnlineLearner(ABC):
                 self._make_ready(x)
                 if self._rows.adopt():
                     self._keep_schema()
-                self._known_before = len(self.labels)
                 class_ids = self._accept(x, y)
+                self._begin_call(class_ids)
                 self._changing = True
                 made = act(x, class_ids)
                 self.position += len(class_ids)
+                self.num_seen = len(self.labels)
                 return made
 
             return self._attempt(len(x), take)
@@ -503,7 +524,8 @@ class OnlineLearner(ABC):
     def _before(self, count: int) -> dict[str, Any]:
         """What it takes to undo a call that learns so many examples."""
         snapshot = self._snapshot() if self.position == 0 or self._needs_snapshot(count) else None
-        return {"known": len(self.labels), "shape": self.shape, "schema": self.schema, "snapshot": snapshot}
+        labels = {"known": len(self.labels), "capacity": self.labels.capacity}
+        return {**labels, "shape": self.shape, "schema": self.schema, "snapshot": snapshot}
 
     def _needs_snapshot(self, count: int) -> bool:
         """Whether the state is copied before a call that learns so many examples, to undo it if it fails.
@@ -525,6 +547,7 @@ class OnlineLearner(ABC):
     def _revert(self, before: dict[str, Any], error: BaseException) -> None:
         """Restores everything; if that is impossible, the learner refuses all further calls."""
         self.labels.forget(before["known"])
+        self.labels.capacity, self.num_seen = before["capacity"], before["known"]
         self.shape = before["shape"]
         self._rows.schema = before["schema"]
         try:
@@ -554,6 +577,17 @@ class OnlineLearner(ABC):
         self.shape = x.shape[1:]
         return np.asarray(self.labels.assign(ys), dtype=np.int64)
 
+    def _begin_call(self, class_ids: np.ndarray) -> None:
+        """Before examples with these class ids are learned."""
+        self._make_room(class_ids)
+
+    def _make_room(self, class_ids: np.ndarray) -> None:
+        """Grows, where after these class ids none would be free."""
+        capacity = self.labels.capacity_for(int(class_ids.max()) + 1)
+        if capacity > self.labels.capacity:
+            self._grow(capacity)
+            self.labels.capacity = capacity
+
 
 @lru_cache
 def _knows_missing(kind: type) -> bool:
@@ -567,9 +601,23 @@ def uniform_where_nan(log_p: np.ndarray) -> np.ndarray:
     return np.where(broken, -np.log(log_p.shape[-1]), log_p).astype(log_p.dtype) if broken.any() else log_p
 
 
+def prior_where_nan(log_p: np.ndarray, num_seen: np.ndarray) -> np.ndarray:
+    """Log-probabilities (n, classes), those of the prior where a network that has diverged gives no number."""
+    broken = np.isnan(log_p).any(-1, keepdims=True)
+    if not broken.any():
+        return log_p
+    prior = weigh_unseen(uniform_log_proba(*log_p.shape), num_seen)
+    return np.where(broken, prior, log_p).astype(log_p.dtype)
+
+
 def uniform_log_proba(count: int, classes: int) -> np.ndarray:
     """Log-probabilities (count, classes) with all classes equally probable: the prediction before any example."""
     return np.full((count, classes), -np.log(classes))
+
+
+def prior_log_proba(count: int, num_seen: int, classes: int) -> np.ndarray:
+    """Log-probabilities (count, classes) where nothing is known but how many labels have been seen."""
+    return weigh_unseen(uniform_log_proba(count, classes), np.full(count, num_seen))
 
 
 def check_seed(seed: int) -> None:

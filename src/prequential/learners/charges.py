@@ -9,7 +9,10 @@ import numpy as np
 
 
 class Probabilities(dict[Hashable, float]):
-    """The probability of each label seen so far; a label never seen gets an equal part of the remaining mass.
+    """The probability of each label seen so far, and of any other.
+
+    Where the number of classes is given, a label never seen gets an equal part of the remaining mass. Otherwise it gets
+    all of that: the probability that a label comes which was never seen.
 
     >>> p = Probabilities([("cat", 0.5), ("dog", 0.3)], unseen=0.1)
     >>> p["cat"], p["bird"]
@@ -36,11 +39,14 @@ class Charges:
     num_seen: np.ndarray | None = None  # (n,) how many labels had been seen; class ids from there on are free
 
 
-def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray) -> Charges:
+def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray, *, open_ended: bool = False) -> Charges:
     """Scores each example, given log-probabilities (n, capacity) and how many labels had been seen before it, (n,).
 
     The mass on class ids that have no label yet is spread equally over the labels that could still come. So the
     probabilities of all `capacity` labels sum to one, and a label seen for the first time is scored like any other.
+
+    Where the number of labels is open-ended, the capacity is no number of labels that could come. There a label seen for
+    the first time costs -log of the whole mass: what it costs to say that the label is new, not which one it is.
 
     >>> log_p = np.log([[0.5, 0.3, 0.2]])
     >>> charges = charge(log_p, np.array([1]), np.array([1]))  # one label seen before; a second one comes
@@ -53,7 +59,10 @@ def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray) -> Ch
     log_loss = -log_p[rows, class_ids]
     for i in np.flatnonzero(class_ids >= num_seen):
         rest = log_p[i, num_seen[i] :]
-        log_loss[i] = -(np.logaddexp.reduce(rest) - np.log(capacity - num_seen[i]))
+        spread = 0.0 if open_ended else np.log(capacity - num_seen[i])
+        log_loss[i] = -(np.logaddexp.reduce(rest) - spread)
+        if open_ended:
+            log_loss[i] = max(log_loss[i], 0.0)  # before the first label it is certain that a new one comes
     seen = np.where(np.arange(capacity) < num_seen[:, None], log_p, -np.inf)  # (n, capacity)
     predicted = np.where(num_seen > 0, seen.argmax(1), -1)
     confidence = np.where(num_seen > 0, np.exp(seen[rows, np.maximum(predicted, 0)]), 0.0)

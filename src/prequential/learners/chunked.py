@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from prequential.labels import num_seen_before, widen
 from prequential.learners.base import OnlineLearner
 
 
@@ -36,14 +37,14 @@ class ChunkedLearner(OnlineLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     missing
         Whether features may be NaN, meaning "not measured".
     """
 
     predicts_in_training = False  # whether `_train_chunk` returns the chunk's predictions: no `_extend` for whole ones
 
-    def __init__(self, classes: int | Sequence[Hashable], *, missing: bool = False) -> None:
+    def __init__(self, classes: int | Sequence[Hashable] | None = None, *, missing: bool = False) -> None:
         super().__init__(classes, missing=missing)
         self.num_committed = 0  # examples in finished chunks
         self._pending_x: list[np.ndarray] = []  # the unfinished chunk, as it came
@@ -87,7 +88,17 @@ class ChunkedLearner(OnlineLearner):
         self._take_chunks(x, class_ids, report=False)
 
     def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
-        return np.concatenate(self._take_chunks(x, class_ids, report=True))
+        num_seen = num_seen_before(class_ids, self.num_seen)
+        parts = self._take_chunks(x, class_ids, report=True)
+        if parts[0].shape[1] == parts[-1].shape[1]:
+            return np.concatenate(parts)
+        # it grew on the way; rows from before have fewer free class ids
+        starts = np.cumsum([0, *map(len, parts)])
+        wide = zip(parts, starts, strict=False)
+        return np.concatenate([widen(part, num_seen[i : i + len(part)], self.labels.capacity) for part, i in wide])
+
+    def _begin_call(self, class_ids: np.ndarray) -> None:
+        pass  # it grows before the chunk that needs it, so that all before are learned as if they had come alone
 
     def _take_chunks(self, x: np.ndarray, class_ids: np.ndarray, *, report: bool) -> list[np.ndarray]:
         """Learns examples chunk by chunk; with `report`, the log-probabilities of each part."""
@@ -105,6 +116,7 @@ class ChunkedLearner(OnlineLearner):
         whole = completes and not self._pending_ids
         if completes:
             self._prepare_chunk(self.num_pending + len(class_ids))
+        self._make_room(class_ids)
         self._changing = True
         log_p = None
         if not (self.predicts_in_training and completes and (whole or not report)):
@@ -114,6 +126,7 @@ class ChunkedLearner(OnlineLearner):
         if completes:
             trained = self._commit_chunk()
             log_p = trained if log_p is None else log_p
+        self._count_labels(class_ids)
         return np.empty(0) if log_p is None else log_p
 
     def _commit_chunk(self) -> np.ndarray | None:

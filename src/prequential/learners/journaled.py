@@ -23,7 +23,7 @@ class JournaledLearner(OnlineLearner):
 
     keeps_past = True
 
-    def __init__(self, classes: int | Sequence[Hashable], **settings: Any) -> None:
+    def __init__(self, classes: int | Sequence[Hashable] | None = None, **settings: Any) -> None:
         super().__init__(classes, **settings)
         self.memory = Memory()
 

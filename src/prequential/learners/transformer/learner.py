@@ -86,7 +86,7 @@ class Learner(ChunkedLearner):
     Parameters
     ----------
     classes
-        How many labels there can be, or the labels themselves.
+        How many labels there can be, or the labels themselves. None: any number.
     settings
         What the learner is made of; single settings can be given by name as well.
     home
@@ -116,7 +116,7 @@ class Learner(ChunkedLearner):
 
     def __init__(
         self,
-        classes: int | Sequence[Hashable],
+        classes: int | Sequence[Hashable] | None = None,
         *,
         settings: Settings | None = None,
         home: str | Path | None = None,
@@ -179,7 +179,7 @@ class Learner(ChunkedLearner):
         return None if self._parts is None else self._parts.trainer.model
 
     def config(self) -> dict[str, Any]:
-        return {"classes": self.labels.capacity, "missing": self.missing, **asdict(self.settings)}
+        return {"classes": self.labels.classes, "missing": self.missing, **asdict(self.settings)}
 
     def macs_per_example(self) -> float | None:
         """A forward and a backward pass (twice a forward one) in each of the streams, and what the other experts take.

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prequential.models.grow import copied_rows
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 
@@ -103,6 +104,11 @@ class Optimizer:
                 self._adamw.state[parameter] = {
                     key: torch.as_tensor(value).to(parameter.device, copy=True) for key, value in state[name].items()
                 }
+
+
+def grow_moments(state: dict[str, Tensor], rows: int, like: int) -> None:
+    """Makes AdamW's moments of a table (K, ...) longer; the new rows are row `like`."""
+    state.update({name: copied_rows(state[name], rows, like) for name in ("exp_avg", "exp_avg_sq")})
 
 
 def mark_not_finite(gradients: list[Tensor], mark: Tensor, one: Tensor) -> None:
