@@ -146,7 +146,7 @@ class LibraryLearner(JournaledLearner):
         p = np.where(np.isfinite(p) & (p > 0), p, 0.0)
         capacity, seen = self.labels.capacity, self.num_seen
         K = min(seen + 1, capacity)  # the labels seen, and one for all others
-        if K < capacity:
+        if capacity > K:
             p = np.concatenate([p[:, :seen], p[:, seen:].mean(1, keepdims=True)], 1)
         total = p.sum(1, keepdims=True)
         p = np.where(total > 0, p / np.where(total > 0, total, 1.0), 1 / K)
