@@ -19,21 +19,9 @@ from prequential.renames import OPTIONS, SETTINGS, RenamedSetting, current_names
 from prequential.runs.run import Run
 from prequential.runs.run_settings import read_settings, read_stored_settings
 from prequential.settings import Settings
+from shared.flags import TINY_FLAGS
 
-TINY = [
-    "--width",
-    "8",
-    "--num-query-heads",
-    "2",
-    "--depth",
-    "1",
-    "--window",
-    "8",
-    "--tasks",
-    "1",
-    "--task-length",
-    "20",
-]
+TINY = [*TINY_FLAGS, "--tasks", "1", "--task-length", "20"]
 
 
 @pytest.mark.parametrize(

@@ -29,22 +29,10 @@ from prequential.runs.job import read_progress, run_job
 from prequential.runs.run import Run
 from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
+from shared.flags import SMALL_FLAGS
 
 SMALL = Settings(width=16, num_query_heads=2, depth=1, window=32, chunk_size=20, num_streams=2)
-FLAGS = [
-    "--width",
-    "16",
-    "--num-query-heads",
-    "2",
-    "--depth",
-    "1",
-    "--window",
-    "32",
-    "--chunk-size",
-    "20",
-    "--num-streams",
-    "2",
-]
+FLAGS = SMALL_FLAGS
 PICTURES = [f"{name}.{suffix}" for name in ("accuracy", "loss", "bits", "cost") for suffix in ("png", "svg")]
 
 

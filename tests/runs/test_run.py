@@ -19,25 +19,11 @@ from prequential.runs.run import Run, new_directory
 from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import CheckpointFolder, same_state
+from shared.flags import SMALL_FLAGS
 
 SMALL = Settings(width=16, num_query_heads=2, depth=1, window=32, chunk_size=20, num_streams=2)
 TINY = RunSettings(tasks=4, task_length=50, threads=1, checkpoint_seconds=0.0)
-FLAGS = [
-    "--width",
-    "16",
-    "--num-query-heads",
-    "2",
-    "--depth",
-    "1",
-    "--window",
-    "32",
-    "--chunk-size",
-    "20",
-    "--num-streams",
-    "2",
-    "--threads",
-    "1",
-]
+FLAGS = [*SMALL_FLAGS, "--threads", "1"]
 
 
 def new(directory: Path, **changes) -> Run:

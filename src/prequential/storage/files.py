@@ -280,6 +280,7 @@ class KeptLock:
         self.directory = directory
         self._lock: DirectoryLock | None = DirectoryLock(directory)
         self._place = str(directory.resolve())
+        self._process = os.getpid()
         with KeptLock._guard:
             if self._place in KeptLock._owners:
                 self._lock = None
@@ -294,6 +295,10 @@ class KeptLock:
     def ensure(self) -> None:
         """Takes the lock again if it was released."""
         with KeptLock._guard:
+            if os.getpid() != self._process:
+                raise BadInput(
+                    f"this process was forked from the one that writes to {self.directory}: it may read, but not write"
+                )
             if self._lock is None:
                 raise BadInput(f"the lock on {self.directory} was given up")
             self._lock.take()

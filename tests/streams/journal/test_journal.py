@@ -16,8 +16,9 @@ import pytest
 from prequential.errors import BadCheckpoint, BadInput, DamageWarning, PrequentialError, StorageError
 from prequential.storage.sealed import write_sealed
 from prequential.streams.journal.journal import Journal
-from prequential.streams.journal.log_records import EXAMPLE, HEAD, SKIPPABLE, record, scan
+from prequential.streams.journal.log_records import EXAMPLE, HEAD, SKIPPABLE, record
 from prequential.testing.streams import check_stream
+from shared.journals import flip, record_places
 
 OLD = Path(__file__).parents[2] / "data" / "format-1"
 
@@ -37,21 +38,6 @@ def expected(positions, labels=("a", "bcd", 7)):
 
 def got(chunk):
     return chunk.x.tolist(), list(chunk.y)
-
-
-def offsets(journal):
-    """Where the record of each position is, and how long."""
-    path = journal.directory / "log.bin"
-    handle = os.open(path, os.O_RDONLY)
-    found = [f for f in scan(handle, 0, path.stat().st_size, position=0, tag=journal._log.tag) if f.span]
-    os.close(handle)
-    return {f.position: (f.offset, f.size) for f in found}
-
-
-def flip(path, where):
-    data = bytearray(path.read_bytes())
-    data[where] ^= 1
-    path.write_bytes(data)
 
 
 def snapshot(directory):
@@ -161,7 +147,7 @@ class TestDamage:
     def test_one_flipped_bit_costs_one_example(self, tmp_path, part, index):
         journal = fill(tmp_path)
         journal.close()
-        at, size = offsets(journal)[10]
+        at, size = record_places(journal)[10]
         flip(tmp_path / "log.bin", at + {"header": 5, "x": HEAD + 30, "label": size - 1, "length": 20}[part])
         if not index:
             (tmp_path / "index.bin").unlink()
@@ -183,7 +169,7 @@ class TestDamage:
     def test_a_piece_overwritten_or_cut_out_costs_what_was_in_it(self, tmp_path, index):
         journal = fill(tmp_path)
         journal.close()
-        places = offsets(journal)
+        places = record_places(journal)
         whole = (tmp_path / "log.bin").read_bytes()
         a, b = places[10][0] + 7, places[13][0] + 9
         for changed in (whole[:a] + bytes(b - a) + whole[b:], whole[:a] + whole[b:], whole[:a] + b"x" * 13 + whole[b:]):
@@ -199,7 +185,7 @@ class TestDamage:
         journal = fill(tmp_path / "j", 12)
         journal.close()
         whole = (tmp_path / "j" / "log.bin").read_bytes()
-        last = offsets(journal)[11][0]
+        last = record_places(journal)[11][0]
         for cut in range(last + 1, len(whole)):
             shutil.rmtree(tmp_path / "k", ignore_errors=True)
             shutil.copytree(tmp_path / "j", tmp_path / "k")
@@ -283,7 +269,7 @@ class TestDamage:
 
     def test_compacting_closes_holes_and_keeps_what_was_in_them(self, tmp_path):
         journal = fill(tmp_path)
-        places = offsets(journal)
+        places = record_places(journal)
         at, size = places[25]
         flip(tmp_path / "log.bin", at + 3)
         flip(tmp_path / "log.bin", places[10][0] + HEAD + 3)
@@ -548,5 +534,5 @@ class TestFormat:
 
 
 def _payload(journal, position):
-    at, size = offsets(journal)[position]
+    at, size = record_places(journal)[position]
     return (journal.directory / "log.bin").read_bytes()[at + HEAD : at + size]
