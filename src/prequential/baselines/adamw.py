@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prequential.learners.transformer.optimizer import all_finite, grow_moments
+from prequential.learners.transformer.optimizer import all_finite, copied_moments
 
 
 class AdamW:
@@ -56,7 +56,8 @@ class AdamW:
         """Adds moments for outputs that a network has got, copies of those of this output."""
         for name, parameter in self._named.items():
             if name.startswith("readout.") and parameter in self._adamw.state:
-                grow_moments(self._adamw.state[parameter], classes, like)
+                state = self._adamw.state[parameter]
+                state.update(copied_moments(state, classes, like))
 
     def state_dict(self) -> dict[str, Any]:
         return {name: dict(self._adamw.state[p]) for name, p in self._named.items() if p in self._adamw.state}

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from prequential.models.attention import Past, RotaryEmbedding, mask_padding, sliding_window_bias
 from prequential.models.block import Block
-from prequential.models.heads import Head, HeadInput, make_heads
+from prequential.models.grow import copied_rows, drawn_rows
+from prequential.models.heads import CopyHead, Head, HeadInput, make_heads
 from prequential.models.kv_cache import Context, KVCache, KVState
 from prequential.settings import Settings
 
@@ -95,6 +96,42 @@ class Transformer(nn.Module):
         To the bit what a pass would give; None: that takes a pass.
         """
         return None
+
+    def label_tables(self) -> dict[str, float]:
+        """The parameters that have a random row for each class id, by name, with the deviation they are drawn with."""
+        return {
+            f"blocks.{i}.{name}.weight": self.settings.label_init_std
+            for i, block in enumerate(self.all_blocks)
+            for name in ("key_labels", "value_labels")
+            if getattr(block, name) is not None
+        }
+
+    def grown_tables(self, num_classes: int, like: int) -> dict[str, Tensor]:
+        """The parameters that have a row for each class id, by name, with rows for this many.
+
+        What the softmax head learns of free class ids is the same for all: their new rows are those of one that is free,
+        `like`. Label embeddings are learned only once the label has come: new ones are drawn, each by its own number.
+        """
+        parameters, tables = dict(self.named_parameters()), {}
+        for number, (name, std) in enumerate(self.label_tables().items()):
+            seed = [self.settings.seed, number]
+            tables[name] = drawn_rows(parameters[name].data, num_classes, std=std, seed=seed)
+        for name in ("output_heads.softmax.readout.weight", "output_heads.softmax.readout.bias"):
+            if name in parameters:
+                tables[name] = copied_rows(parameters[name].data, num_classes, like)
+        return tables
+
+    def grow(self, num_classes: int, tables: dict[str, Tensor]) -> None:
+        """Takes over what `grown_tables` made; parameters stay the same objects."""
+        for name, table in tables.items():
+            module = self.get_submodule(name.rpartition(".")[0])
+            module.get_parameter(name.rpartition(".")[2]).data = table
+            size = "num_embeddings" if isinstance(module, nn.Embedding) else "out_features"
+            setattr(module, size, num_classes)
+        self.num_classes = num_classes
+        for head in self.all_heads:
+            if isinstance(head, CopyHead):
+                head.num_classes = num_classes
 
     def new_context(self) -> Context:
         """Empty KV caches for one stream."""

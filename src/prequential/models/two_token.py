@@ -28,6 +28,9 @@ class TwoTokenTransformer(Transformer):
         nn.init.normal_(self.label_embedding.weight, std=settings.label_init_std)
         nn.init.normal_(self.token_type.weight, std=settings.label_init_std)
 
+    def label_tables(self) -> dict[str, float]:
+        return {"label_embedding.weight": self.settings.label_init_std}
+
     def forward(self, x: Tensor, y: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
         embedded = self._embed(x)
         x_tokens, y_tokens = embedded + self.token_type.weight[0], self.label_embedding(y) + self.token_type.weight[1]

@@ -19,6 +19,21 @@ class Prediction(NamedTuple):
     mixed: Mixed | None
 
 
+class _Unseen(NamedTuple):
+    """How free class ids are mixed as one label: each stands for all, and counts as its part of them in a sum."""
+
+    log_count: np.ndarray | None  # (n, K) log of how many share a label's place; 0 for labels that were seen
+    counts: np.ndarray | None  # (n, K) their inverse
+
+    def joined(self, log_probs: np.ndarray) -> np.ndarray:
+        """Log-probabilities (M, n, K) in which each free class id has what all of them have together."""
+        return log_probs if self.log_count is None else log_probs + self.log_count
+
+    def split(self, log_probs: np.ndarray) -> np.ndarray:
+        """Log-probabilities (n, K) in which each free class id has its own part again."""
+        return log_probs if self.log_count is None else log_probs - self.log_count
+
+
 class Ensemble:
     """Predicts by all experts and mixes what they say.
 
@@ -28,10 +43,13 @@ class Ensemble:
         The transformer.
     others
         The experts beside it, by name.
+    open_ended
+        Whether the number of labels is not given. Then the free class ids are mixed as one label, so that nothing depends
+        on how many there are: a product of the parts that they share is not a part of the product.
     """
 
-    def __init__(self, network: NetworkExpert, others: dict[str, Expert]) -> None:
-        self.network, self.others = network, others
+    def __init__(self, network: NetworkExpert, others: dict[str, Expert], *, open_ended: bool = False) -> None:
+        self.network, self.others, self.open_ended = network, others, open_ended
         self.mixer = Mixer(sum(expert.num_predictions for expert in self._experts))
 
     @property
@@ -41,8 +59,11 @@ class Ensemble:
     def predict(self, x: np.ndarray, num_seen: int) -> Prediction:
         """Predicts n inputs, each as the next example. Changes nothing."""
         experts = [expert.predict(x, num_seen) for expert in self._experts]
-        mixed, reuse = self.mixer.predict(_join([predicted.log_probs for predicted in experts]))
-        return Prediction(mixed, experts, reuse)
+        unseen = self._unseen(np.full(len(x), num_seen), experts[0].log_probs)
+        mixed, reuse = self.mixer.predict(
+            unseen.joined(_join([predicted.log_probs for predicted in experts])), unseen.counts
+        )
+        return Prediction(unseen.split(mixed), experts, reuse)
 
     def extend(self, batch: Batch, predicted: Prediction | None = None) -> np.ndarray:
         """Log-probabilities (n, K) of examples after the chunk boundary, which are then in the context of the next."""
@@ -51,12 +72,30 @@ class Ensemble:
         mixed = None
         if predicted is not None and np.array_equal(log_probs, _join([of_it.log_probs for of_it in predicted.experts])):
             mixed = predicted.mixed  # otherwise an expert has computed anew, and may differ in the last bits
-        return self.mixer.extend(log_probs, batch.class_ids, mixed)
+        unseen = self._unseen(batch.num_seen, log_probs)
+        return unseen.split(self.mixer.extend(unseen.joined(log_probs), batch.class_ids, mixed, unseen.counts))
 
     def commit(self, batch: Batch, passed: NetworkPass | None = None) -> np.ndarray:
         """Log-probabilities (n, K) of a whole chunk, from the last boundary on; `passed` is the network's, if known."""
-        log_probs = [self.network.commit(batch, passed), *(expert.commit(batch) for expert in self.others.values())]
-        return self.mixer.commit(_join(log_probs), batch.class_ids)
+        log_probs = _join(
+            [self.network.commit(batch, passed), *(expert.commit(batch) for expert in self.others.values())]
+        )
+        unseen = self._unseen(batch.num_seen, log_probs)
+        return unseen.split(self.mixer.commit(unseen.joined(log_probs), batch.class_ids, unseen.counts))
+
+    def _unseen(self, num_seen: np.ndarray, log_probs: np.ndarray) -> _Unseen:
+        """How free class ids are mixed for examples before which so many labels had been seen."""
+        if not self.open_ended or (len(log_probs) == 1 and len(self._experts) == 1):
+            return _Unseen(None, None)
+        num_classes = log_probs.shape[2]
+        free = np.arange(num_classes) >= num_seen[:, None]
+        count = np.where(free, np.maximum(num_classes - num_seen, 1)[:, None], 1)
+        return _Unseen(np.log(count), 1 / count)
+
+    def grow(self, num_classes: int) -> None:
+        """Makes the experts give probabilities to so many class ids."""
+        for expert in self._experts:
+            expert.grow(num_classes)
 
     def macs(self) -> float:
         """Multiply-accumulates of the experts beside the network, for one example."""

@@ -306,6 +306,13 @@ class Learner(ChunkedLearner):
         if self._parts is not None and (count is None or self.room <= count < self.settings.chunk_size):
             self._parts.trainer.wait()
 
+    def _grow(self, capacity: int) -> None:
+        self._last_prediction = None  # it has fewer class ids
+        if self._parts is not None:
+            # all that were free at the last chunk border are still alike: there was no step since then
+            self._parts.trainer.grow(capacity, like=self._num_seen.committed)
+            self._parts.ensemble.grow(capacity)
+
     def _prepare(self, x: np.ndarray) -> None:
         if self._parts is None:
             self._parts = self._build(x.shape[1:], x.dtype)
@@ -335,7 +342,8 @@ class Learner(ChunkedLearner):
             inputs=inputs,
             seed=s.seed,
         )
-        ensemble = Ensemble(network, make_experts(s, inputs, num_classes=num_classes))
+        others = make_experts(s, inputs, num_classes=num_classes)
+        ensemble = Ensemble(network, others, open_ended=self.labels.open_ended)
         return Parts(inputs, ensemble, replay, trainer)
 
     def _check_memory(self, features: int) -> None:

@@ -13,6 +13,8 @@ LEARNING_RATES = (0.005, 0.02, 0.08)  # at which the exponents of the products a
 LOWEST = -12.0  # log-probabilities below this count as this in a product, so that no expert can forbid a label
 LARGEST = 5.0  # exponents stay within this
 
+Counts = np.ndarray | None  # how much each class id counts in a sum over all of them
+
 
 class Weights(NamedTuple):
     """What the mixer has learned; never changed in place."""
@@ -63,38 +65,46 @@ class Mixer:
         even = Weights(np.full(parts, -np.log(parts)), np.full((products, num_experts), 1 / num_experts))
         self._weights = Versioned(even)
 
-    def predict(self, log_probs: np.ndarray) -> tuple[np.ndarray, Mixed | None]:
+    def predict(self, log_probs: np.ndarray, counts: Counts = None) -> tuple[np.ndarray, Mixed | None]:
         """The mixture (n, K) of log-probabilities (M, n, K), each example as the next one. Changes nothing.
 
-        For one alone, also what `extend` can reuse.
+        `counts` (n, K) is how much each class id counts in a sum over all; by default 1. For one example alone, also what
+        `extend` can reuse.
         """
         if len(log_probs) == 1:
             return np.asarray(log_probs[0]), None
         log_weights, exponents = self._weights.current
         experts = log_probs.transpose(1, 0, 2).astype(np.float64)  # (n, M, K)
-        products = _product(exponents, np.maximum(experts, LOWEST))
+        products = _product(exponents, np.maximum(experts, LOWEST), None if counts is None else counts[:, None])
         experts = np.concatenate([experts, products], 1)
         mixed = _mixture(log_weights, experts)
         return mixed, Mixed(experts, mixed.copy()) if len(mixed) == 1 else None
 
-    def extend(self, log_probs: np.ndarray, class_ids: np.ndarray, predicted: Mixed | None = None) -> np.ndarray:
+    def extend(
+        self,
+        log_probs: np.ndarray,
+        class_ids: np.ndarray,
+        predicted: Mixed | None = None,
+        counts: Counts = None,
+    ) -> np.ndarray:
         """The mixture for examples with these labels, in order, after the chunk boundary.
 
         `predicted` is what `predict` gave for this very example, if it did.
         """
         if predicted is None:
-            mixed, weights = self._mix_sequence(self._weights.current, log_probs, class_ids)
+            mixed, weights = self._mix_sequence(self._weights.current, log_probs, class_ids, counts)
             self._weights.extend(weights)
             return mixed
         log_weights, exponents = self._weights.current
         experts, products = np.split(predicted.experts[0], [len(log_probs)])
-        exponents = self._learn_exponents(exponents, np.maximum(experts, LOWEST), products, class_ids[0])
+        count = None if counts is None else counts[0]
+        exponents = self._learn_exponents(exponents, np.maximum(experts, LOWEST), products, class_ids[0], count)
         self._weights.extend(Weights(self._reweigh(log_weights, predicted.experts[0, :, class_ids[0]]), exponents))
         return predicted.log_probs
 
-    def commit(self, log_probs: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+    def commit(self, log_probs: np.ndarray, class_ids: np.ndarray, counts: Counts = None) -> np.ndarray:
         """The mixture for a whole chunk, from the last boundary on."""
-        mixed, weights = self._mix_sequence(self._weights.committed, log_probs, class_ids)
+        mixed, weights = self._mix_sequence(self._weights.committed, log_probs, class_ids, counts)
         self._weights.commit(weights)
         return mixed
 
@@ -110,7 +120,7 @@ class Mixer:
         self._weights.extend(current)
 
     def _mix_sequence(
-        self, weights: Weights, log_probs: np.ndarray, class_ids: np.ndarray
+        self, weights: Weights, log_probs: np.ndarray, class_ids: np.ndarray, counts: Counts
     ) -> tuple[np.ndarray, Weights]:
         """The mixture (n, K) of log-probabilities (M, n, K), each after the labels before it; the weights after all."""
         if len(log_probs) == 1:
@@ -120,8 +130,9 @@ class Mixer:
         rows = np.arange(len(class_ids))
         products = np.empty((len(class_ids), len(exponents), experts.shape[2]))
         for t, bounded in enumerate(np.maximum(experts, LOWEST) if len(exponents) else ()):
-            products[t] = product = _product(exponents, bounded)
-            exponents = self._learn_exponents(exponents, bounded, product, class_ids[t])
+            count = None if counts is None else counts[t]
+            products[t] = product = _product(exponents, bounded, count)
+            exponents = self._learn_exponents(exponents, bounded, product, class_ids[t], count)
         experts = np.concatenate([experts, products], 1)  # (n, M + R, K)
         before = np.empty(experts.shape[:2])  # the log-weights before each example
         for t, gained in enumerate(experts[rows, :, class_ids]):
@@ -130,10 +141,11 @@ class Mixer:
         return _mixture(before, experts), Weights(log_weights, exponents)
 
     def _learn_exponents(
-        self, exponents: np.ndarray, bounded: np.ndarray, product: np.ndarray, class_id: int
+        self, exponents: np.ndarray, bounded: np.ndarray, product: np.ndarray, class_id: int, count: Counts
     ) -> np.ndarray:
         """The exponents (R, M) after a label, by which experts (M, K) gave these products (R, K)."""
-        gradient = bounded[:, class_id] - np.exp(product) @ bounded.T  # (R, M) of log p(y) by the exponents
+        probs = np.exp(product) if count is None else np.exp(product) * count
+        gradient = bounded[:, class_id] - probs @ bounded.T  # (R, M) of log p(y) by the exponents
         return np.asarray(np.minimum(np.maximum(exponents + self._learning_rates * gradient, -LARGEST), LARGEST))
 
     def _reweigh(self, log_weights: np.ndarray, gained: np.ndarray) -> np.ndarray:
@@ -143,11 +155,12 @@ class Mixer:
         return np.asarray(np.log(posterior * (self.share / posterior.sum()) + (1 - self.share) / len(posterior)))
 
 
-def _product(exponents: np.ndarray, bounded: np.ndarray) -> np.ndarray:
+def _product(exponents: np.ndarray, bounded: np.ndarray, counts: Counts = None) -> np.ndarray:
     """The log-probabilities (..., R, K) of the products of experts (..., M, K)."""
     product: np.ndarray = exponents @ bounded
     product -= product.max(-1, keepdims=True)
-    product -= np.log(np.exp(product).sum(-1, keepdims=True))
+    probs = np.exp(product)
+    product -= np.log((probs if counts is None else probs * counts).sum(-1, keepdims=True))
     return product
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -88,6 +89,16 @@ class Optimizer:
     def skipped(self, count: int) -> None:
         self._skipped.fill_(count)
 
+    def grown_moments(self, tables: Iterable[str], rows: int, like: int) -> dict[str, dict[str, Tensor]]:
+        """The moments of parameters that get this many rows, by name; the new ones are those of row `like`."""
+        return {name: copied_moments(self._adamw.state.get(self._parameters[name], {}), rows, like) for name in tables}
+
+    def grow(self, moments: dict[str, dict[str, Tensor]]) -> None:
+        """Takes over what `grown_moments` made."""
+        for name, grown in moments.items():
+            if grown:
+                self._adamw.state[self._parameters[name]].update(grown)
+
     def state_dict(self) -> dict[str, Any]:
         """The moments of every parameter by its name."""
         state = self._adamw.state
@@ -106,9 +117,9 @@ class Optimizer:
                 }
 
 
-def grow_moments(state: dict[str, Tensor], rows: int, like: int) -> None:
-    """Makes AdamW's moments of a table (K, ...) longer; the new rows are row `like`."""
-    state.update({name: copied_rows(state[name], rows, like) for name in ("exp_avg", "exp_avg_sq")})
+def copied_moments(state: dict[str, Tensor], rows: int, like: int) -> dict[str, Tensor]:
+    """AdamW's moments of a table (K, ...), with this many rows; the new ones are row `like`."""
+    return {name: copied_rows(state[name], rows, like) for name in ("exp_avg", "exp_avg_sq") if name in state}
 
 
 def mark_not_finite(gradients: list[Tensor], mark: Tensor, one: Tensor) -> None:

@@ -158,6 +158,17 @@ class Trainer:
         losses = [F.nll_loss(of_head, y) for of_head in log_probs]
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
+    def grow(self, num_classes: int, like: int) -> None:
+        """Makes room for more class ids, none of which is in the steps so far; `like` is one that is free, too."""
+        self.wait()
+        models = {id(model): model for model in (self.model, self.ema_model, self.prediction_model)}.values()
+        # all of it is made before any of it is used: without memory for it, nothing has changed
+        tables = [model.grown_tables(num_classes, like) for model in models]
+        moments = self.optimizer.grown_moments(tables[0], num_classes, like)
+        for model, grown in zip(models, tables, strict=True):
+            model.grow(num_classes, grown)
+        self.optimizer.grow(moments)
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "model": _copies(self.model),

@@ -6,11 +6,11 @@ A new one is a file here and a line in `make_heads`.
 from torch import nn
 
 from prequential.models.heads.copy import CopyHead
-from prequential.models.heads.head import Head, HeadInput, log_class_prior, mix_with_prior
+from prequential.models.heads.head import Head, HeadInput, mix_with_prior
 from prequential.models.heads.softmax import SoftmaxHead
 from prequential.settings import Settings
 
-__all__ = ["CopyHead", "Head", "HeadInput", "SoftmaxHead", "log_class_prior", "make_heads", "mix_with_prior"]
+__all__ = ["CopyHead", "Head", "HeadInput", "SoftmaxHead", "make_heads", "mix_with_prior"]
 
 
 def make_heads(settings: Settings, *, num_classes: int) -> nn.ModuleDict:

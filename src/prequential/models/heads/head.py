@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -51,19 +50,6 @@ class Head(nn.Module):
     @abstractmethod
     def macs(self, examples: float) -> float:
         """Multiply-accumulates of the forward pass for one example that is compared with so many."""
-
-
-def log_class_prior(num_seen: np.ndarray, num_classes: int) -> np.ndarray | None:
-    """Unnormalized log-prior (n, K) of the labels, when so many (n,) had been seen; None: all had been.
-
-    0 for a label that was seen; all others together weigh as much as one of these. With a weight of its own each,
-    they would outweigh the few that were seen wherever the number of classes is generous.
-    """
-    if num_seen[0] >= num_classes:
-        return None
-    unseen = np.arange(num_classes) >= num_seen[:, None]
-    weight = np.where(unseen, -np.log(np.maximum(num_classes - num_seen, 1))[:, None], 0.0)
-    return weight.astype(np.float32)
 
 
 def mix_with_prior(probs: Tensor, class_log_prior: Tensor | None) -> Tensor:

@@ -40,6 +40,10 @@ class Expert(Protocol):
         """Predicts a whole chunk from the last boundary on, and moves the boundary behind it."""
         ...
 
+    def grow(self, num_classes: int) -> None:
+        """Gives probabilities to so many class ids from now on."""
+        ...
+
     def macs(self) -> float:
         """Multiply-accumulates of predicting one example."""
         ...

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from prequential.labels import log_class_prior
 from prequential.learners.transformer.batch import Batch
 from prequential.learners.transformer.experts.expert import Predicted
-from prequential.models.heads import log_class_prior, mix_with_prior
+from prequential.models.heads import mix_with_prior
 from prequential.models.kv_cache import KVCache
 
 NEAREST = 15  # k
@@ -71,6 +72,9 @@ class KNNExpert:
         knn_probs = self._knn_probs(keys, self._past.committed(), labels)
         self._past.commit((keys[None, None], labels[None, None, :, None]))
         return self._log_probs(knn_probs, batch.num_seen)
+
+    def grow(self, num_classes: int) -> None:
+        self.num_classes = num_classes
 
     def macs(self) -> float:
         return float(self.memory * self.width)

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from prequential.labels import log_class_prior
 from prequential.learners.base import uniform_where_nan
 from prequential.learners.device import on_device
 from prequential.learners.transformer.batch import Batch
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.experts.expert import Predicted
-from prequential.models.heads import log_class_prior
 from prequential.models.kv_cache import Context, KVState
 from prequential.models.precision import autocast
 from prequential.models.transformer import Transformer
@@ -81,6 +81,9 @@ class NetworkExpert:
     def forward(self, batch: Batch) -> NetworkPass | None:
         """A pass over a whole chunk, from the last boundary on. Changes nothing. None: another process does it."""
         return self._pass(self.context.committed(), batch) if self.ranks.first else None
+
+    def grow(self, num_classes: int) -> None:
+        """Nothing to do: the model is the trainer's, which makes it grow."""
 
     def macs(self) -> float:
         return self.model.macs_per_example() + self.model.extractor_macs()
