@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from prequential.learners.transformer.learner import Learner
-from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
+from prequential.streams.formats.feature_folder import FeatureStream
+from prequential.streams.formats.feature_writer import FeatureWriter
 from prequential.streams.stream import CausalView
 
 CHUNK, READERS, WIDTH = 256, 8, 2048

@@ -11,8 +11,9 @@ import pytest
 
 from prequential.errors import BadInput
 from prequential.features import Network, extract
-from prequential.streams.formats.feature_folder import COPY, FeatureStream, FeatureWriter
+from prequential.streams.formats.feature_folder import FeatureStream
 from prequential.streams.formats.feature_shards import FolderLock
+from prequential.streams.formats.feature_writer import COPY, FeatureWriter
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 

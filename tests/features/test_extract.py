@@ -14,7 +14,8 @@ import torch
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
 from prequential.features import Network, extract, load_network
-from prequential.streams.formats.feature_folder import COPY, FeatureStream
+from prequential.streams.formats.feature_folder import FeatureStream
+from prequential.streams.formats.feature_writer import COPY
 from prequential.streams.stream import Chunk, Stream
 
 

@@ -161,7 +161,7 @@ def _emnist(folder: Path) -> Good:
 
 
 def _features(folder: Path, changed: str) -> Good:
-    from prequential.streams.formats.feature_folder import FeatureWriter
+    from prequential.streams.formats.feature_writer import FeatureWriter
 
     with FeatureWriter(folder, width=3, rows_per_shard=20) as writer:
         for start in range(0, 40, 10):

@@ -393,7 +393,7 @@ MANIFESTS = {
 
 def test_features_whose_manifest_lies(read, tmp_path):
     from prequential.storage.sealed import seal
-    from prequential.streams.formats.feature_folder import FeatureWriter
+    from prequential.streams.formats.feature_writer import FeatureWriter
 
     with FeatureWriter(tmp_path, width=3) as writer:
         writer.append(np.ones((2, 3)), [0, 1])

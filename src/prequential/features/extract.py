@@ -22,7 +22,8 @@ from prequential.features.metadata_files import (
 )
 from prequential.features.networks import Network, load_network
 from prequential.storage.files import storage
-from prequential.streams.formats.feature_folder import SKIPPED, FeatureStream, FeatureWriter
+from prequential.streams.formats.feature_folder import FeatureStream
+from prequential.streams.formats.feature_writer import SKIPPED, FeatureWriter
 from prequential.streams.stream import Stream
 
 SECONDS_BETWEEN_COMMITS = 20.0  # what an interruption can lose

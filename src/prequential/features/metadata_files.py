@@ -25,8 +25,8 @@ import numpy as np
 from prequential.errors import BadInput
 from prequential.features.image_records import Records, check_still_there, plain
 from prequential.storage.files import new_file, open_own, sync_directory, write_all
-from prequential.streams.formats.feature_folder import SKIPPED
 from prequential.streams.formats.feature_shards import checksum, npy_header
+from prequential.streams.formats.feature_writer import SKIPPED
 
 ROWS = 1 << 18  # handled at once
 

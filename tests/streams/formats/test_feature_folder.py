@@ -12,8 +12,9 @@ import pytest
 from prequential.errors import BadInput, BadSetting
 from prequential.storage.sealed import seal, write_sealed
 from prequential.streams.formats import feature_shards as feature_files
-from prequential.streams.formats.feature_folder import FeatureStream, FeatureWriter
+from prequential.streams.formats.feature_folder import FeatureStream
 from prequential.streams.formats.feature_shards import FORMAT, checksum
+from prequential.streams.formats.feature_writer import FeatureWriter
 from prequential.streams.tasks import SplitStream
 from prequential.testing.streams import check_stream
 
@@ -173,7 +174,7 @@ def test_interrupted_just_before_a_shard_is_closed(tmp_path, monkeypatch):
 def test_killed_at_any_moment_the_files_come_out_the_same(tmp_path):
     code = """
 import sys, numpy as np
-from prequential.streams.formats.feature_folder import FeatureWriter
+from prequential.streams.formats.feature_writer import FeatureWriter
 rng = np.random.default_rng(0)
 x = rng.normal(size=(400, 40)).astype(np.float32)
 writer = FeatureWriter(sys.argv[1], width=40, rows_per_shard=32)

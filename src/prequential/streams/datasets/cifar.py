@@ -13,8 +13,8 @@ from typing import IO, Any
 import numpy as np
 
 from prequential.errors import BadInput, MissingExtra
-from prequential.streams.cache import cache_folder, cached_array, file_hash
-from prequential.streams.datasets.download import download as fetch
+from prequential.streams.cache import cached_array, file_hash
+from prequential.streams.datasets.download import given_or_downloaded
 from prequential.streams.formats.arrays import load_npz
 from prequential.streams.formats.pickles import read_plain_pickle
 from prequential.streams.limits import Limit, reading, reason
@@ -51,11 +51,8 @@ def split_cifar(
     max_bytes
         How many bytes an archive or a compressed .npz file may unpack to; see `prequential.streams.limits`.
     """
-    if path is None:
-        if not download:
-            raise BadInput("no path to CIFAR-100 was given; expected one, or download=True")
-        path = fetch(URL, cache_folder() / "cifar-100-binary.tar.gz", md5=MD5)
-    x, y = load_cifar(Path(path), max_bytes)
+    file = given_or_downloaded(path, download, of="CIFAR-100", url=URL, name="cifar-100-binary.tar.gz", md5=MD5)
+    x, y = load_cifar(file, max_bytes)
     return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
 
 

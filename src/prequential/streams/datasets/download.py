@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from prequential.errors import BadInput
+from prequential.streams.cache import cache_folder
 from prequential.trust import need_trust
 
 PIECE = 2**20
@@ -49,6 +50,15 @@ def download(url: str, path: Path, *, md5: str, timeout: float = 30) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def given_or_downloaded(path: str | Path | None, wanted: bool, *, of: str, url: str, name: str, md5: str) -> Path:
+    """The path that was given, or that of the official file in the cache folder, fetched if `wanted`."""
+    if path is not None:
+        return Path(path)
+    if not wanted:
+        raise BadInput(f"no path to {of} was given; expected one, or download=True")
+    return download(url, cache_folder() / name, md5=md5)
 
 
 def _md5(path: Path) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from prequential.errors import BadInput
-from prequential.streams.cache import cache_folder, cached_array, file_hash
-from prequential.streams.datasets.download import download as fetch
+from prequential.streams.cache import cached_array, file_hash
+from prequential.streams.datasets.download import given_or_downloaded
 from prequential.streams.formats.arrays import load_npz
 from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.tasks import SplitStream, checked_images
@@ -46,11 +46,8 @@ def split_emnist(
     max_bytes
         How many bytes each of the four files, or a compressed .npz file, may unpack to; see `streams.limits`.
     """
-    if path is None:
-        if not download:
-            raise BadInput("no path to EMNIST was given; expected one, or download=True")
-        path = fetch(URL, cache_folder() / "emnist-gzip.zip", md5=MD5)
-    x, y = load_emnist(Path(path), max_bytes)
+    file = given_or_downloaded(path, download, of="EMNIST", url=URL, name="emnist-gzip.zip", md5=MD5)
+    x, y = load_emnist(file, max_bytes)
     return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
 
 
