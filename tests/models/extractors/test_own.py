@@ -33,6 +33,14 @@ class Net(nn.Module):
 
     def macs(self):
         return 100
+
+class Said(Net):
+    def __init__(self, channels, features):
+        super().__init__(channels, features)
+        self.features = features
+
+    def config(self):
+        return {"features": self.features}
 """
 
 
@@ -105,6 +113,45 @@ def test_a_class_and_a_module_can_be_given(module: str) -> None:
     assert torch.equal(learner.model.extractor.network.conv.weight, before)
     learner.learn_many(x[1:], y[1:])
     assert torch.equal(given.conv.weight, before), "the learner trains a copy"
+
+
+def test_a_module_that_says_its_arguments_is_made_again_with_them(module: str, tmp_path: Path) -> None:
+    x, y = images(24)
+    learner = Learner(3, extractor=__import__(module).Said(3, features=4), **SMALL)
+    assert learner.settings.extractor == f"{module}:Said(features=4)"
+    learner.learn_many(x[:12], y[:12])
+    learner.save(tmp_path / "saved")
+    loaded = Learner.load(tmp_path / "saved", trust=True)
+    assert np.array_equal(loaded.observe(x[12:], y[12:]).log_loss, learner.observe(x[12:], y[12:]).log_loss)
+
+
+def test_a_module_that_cannot_be_made_again_is_refused(module: str) -> None:
+    x, y = images(4)
+    net = __import__(module).Net
+    for given, sentence in (
+        (
+            net(3, features=4),
+            r"extractor Net was given as a module that Net does not make, but loading a saved learner",
+        ),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(90, 5)),
+            "extractor Sequential was given as a module that Sequential does",
+        ),
+        (nn.Linear(90, 5), r"extractor Linear cannot be made .*, which loading a saved learner has to do; give a func"),
+    ):
+        learner = Learner(3, extractor=given, **SMALL)
+        with pytest.raises(BadSetting, match=sentence) as raised:
+            learner.learn_many(x, y)
+        assert len(str(raised.value)) <= 300
+        assert learner.position == 0
+    with pytest.raises(
+        BadSetting, match=r"extractor <lambda> cannot be found as .*; move it to the top level of a mod"
+    ):
+        Learner(3, extractor=lambda: nn.Flatten(), **SMALL)
+    wrong = net(3)
+    wrong.config = lambda: {"features": torch.zeros(2)}
+    with pytest.raises(BadSetting, match=r"extractor Net: config\(\) gave .*, expected a dict of the arguments"):
+        Learner(3, extractor=wrong, **SMALL)
 
 
 @pytest.mark.parametrize("method", ["paper", "mixed"])

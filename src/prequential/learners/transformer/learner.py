@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
-from torch import nn
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.imports import import_object, is_object_name
@@ -35,6 +34,7 @@ from prequential.learners.transformer.state_migrations import migrate_learner_st
 from prequential.learners.transformer.trainer import Trainer
 from prequential.learners.versioned import Versioned
 from prequential.memory_limits import check_fits
+from prequential.models.extractors.own import name_of
 from prequential.models.make import OwnNetwork, make_model
 from prequential.models.transformer import Transformer
 from prequential.renames import SETTINGS, takes_old_names
@@ -130,8 +130,7 @@ class Learner(ChunkedLearner):
         self.schema = schema
         extractor = changes.get("extractor")
         if extractor is not None and not isinstance(extractor, str):
-            kind = type(extractor) if isinstance(extractor, nn.Module) else extractor
-            changes["extractor"] = f"{kind.__module__}:{kind.__name__}"
+            changes["extractor"] = name_of(extractor)
         self.settings = (settings or Settings()).changed(**changes)
         self._own_extractor = _find_own_extractor(self.settings.extractor, extractor)
         check_missing(missing, self.settings.standardize)
@@ -595,7 +594,7 @@ class Learner(ChunkedLearner):
 
 def _find_own_extractor(name: str, given: Any) -> OwnNetwork | None:
     """The extractor of one's own that the settings name, imported now, where it is known whose word the name is."""
-    if given is not None and not isinstance(given, str):
-        return OwnNetwork(given, {})
     plain, options = parse_call(name)
+    if given is not None and not isinstance(given, str):
+        return OwnNetwork(given, options)
     return OwnNetwork(import_object(plain, "extractor"), options) if is_object_name(plain) else None

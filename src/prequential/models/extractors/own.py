@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from prequential.errors import BadSetting, one_line
 from prequential.models.extractors.dropout import Dropout
+from prequential.specs import parse_call
 
 
 class OwnExtractor(nn.Module):
@@ -24,7 +26,8 @@ class OwnExtractor(nn.Module):
     Parameters
     ----------
     network
-        The module, or what makes one: called with channels, height and width where it needs arguments.
+        The module, or what makes one: called with channels, height and width where it needs arguments. A module must
+        be one that its class makes again, as a saved learner has to; see `name_of`.
     shape
         Channels, height and width of an image.
     options
@@ -41,7 +44,11 @@ class OwnExtractor(nn.Module):
         self, network: nn.Module | Callable[..., nn.Module], shape: tuple[int, int, int], options: dict[str, Any]
     ) -> None:
         super().__init__()
-        self.network = network if isinstance(network, nn.Module) else _make(network, shape, options)
+        if isinstance(network, nn.Module):
+            _check_made_again(network, shape, options)
+            self.network = network
+        else:
+            self.network = _make(network, shape, options)
         _replace_dropout(self.network)
         self.shape = shape
         try:
@@ -63,6 +70,64 @@ class OwnExtractor(nn.Module):
     def macs(self) -> float:
         """What the module itself says; 0 where it says nothing."""
         return float(getattr(self.network, "macs", lambda: 0)())
+
+
+def name_of(network: nn.Module | Callable[..., nn.Module]) -> str:
+    """The name by which a saved learner finds an extractor again, with the arguments to make it with.
+
+    These are what the module's method `config()` gives, if it has one; else it is made with its default arguments.
+
+    Examples
+    --------
+    >>> name_of(nn.Flatten)
+    'torch.nn.modules.flatten:Flatten'
+    """
+    factory = type(network) if isinstance(network, nn.Module) else network
+    name = f"{factory.__module__}:{_name(factory)}"
+    if getattr(sys.modules.get(factory.__module__), _name(factory), None) is not factory:
+        raise BadSetting(
+            f"extractor {_name(factory)} cannot be found as {name!r}, as a saved learner has to find it; move it to the "
+            "top level of a module"
+        )
+    config = getattr(network, "config", None) if isinstance(network, nn.Module) else None
+    options = config() if callable(config) else {}
+    if not isinstance(options, dict) or _parsed(name, options) != (name, options):
+        raise BadSetting(
+            f"extractor {_name(factory)}: config() gave {one_line(repr(options), 80)}, expected a dict of the arguments it "
+            "is made with: numbers, texts, truth values and lists of these"
+        )
+    return _call(name, options)
+
+
+def _call(name: str, options: dict[str, Any]) -> str:
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in options.items())})" if options else name
+
+
+def _parsed(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    try:
+        return parse_call(_call(name, options))
+    except BadSetting:
+        return None
+
+
+def _check_made_again(network: nn.Module, shape: tuple[int, int, int], options: dict[str, Any]) -> None:
+    """Refuses a module that its class with these arguments would not make: loading a saved learner makes it so."""
+    remedy = "give a function that makes it, or the module a config() that returns its arguments"
+    with torch.random.fork_rng(devices=[]):
+        try:
+            again = _make(type(network), shape, options)
+        except BadSetting as error:
+            raise BadSetting(f"{one_line(error, 160)}, which loading a saved learner has to do; {remedy}") from error
+    if _layout(network) != _layout(again):
+        raise BadSetting(
+            f"extractor {_name(network)} was given as a module that {_call(_name(network), options)} does not make, but "
+            f"loading a saved learner has to; {remedy}"
+        )
+
+
+def _layout(network: nn.Module) -> list[Any]:
+    """What a module is made of: its layers as it prints them, and the shapes of its parameters and buffers."""
+    return [repr(network), *((name, tuple(value.shape)) for name, value in network.state_dict().items())]
 
 
 def _make(factory: Callable[..., nn.Module], shape: tuple[int, int, int], options: dict[str, Any]) -> nn.Module:
