@@ -5,24 +5,26 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import json
-import math
-import os
 import pickle  # only to name the error that PyTorch's reader of plain data raises
 import re
-import socket
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
 from prequential.errors import BadInput, BadSetting, MissingExtra
+from prequential.storage.pretrained import (
+    check_config,
+    check_weights,
+    first_line,
+    no_pickles,
+    pretrained_folder,
+    read_config,
+    silence,
+)
 
 NAMES = {  # short names of the networks in the paper and their kin; any other name on the hub works too
     "resnet50": "microsoft/resnet-50",
@@ -34,12 +36,6 @@ NAMES = {  # short names of the networks in the paper and their kin; any other n
     "dinov2-l": "facebook/dinov2-large",
     "dinov2-g": "facebook/dinov2-giant",
 }
-MOST_LAYERS, MOST_PIXELS, MOST_NUMBER = 4096, 2**14, 2**24  # in a configuration: layers, length of an image, any other
-CONFIGS = ("config.json", "preprocessor_config.json", "processor_config.json", "generation_config.json")
-CODE = (  # entries of a configuration that name code or other weights
-    "auto_map", "custom_generate", "custom_pipelines", "quantization_config", "use_pretrained_backbone",
-    "kernel_config",
-)  # fmt: skip
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and standard deviation
 
 
@@ -137,8 +133,8 @@ def load_network(
         raise BadSetting(f"pooling is {pooling!r}, expected 'auto', 'cls' or 'mean'")
     if str(name).startswith("timm:"):
         return _from_timm(str(name), size, device)
-    folder = _folder(name, revision)
-    checksum = _check_weights(folder, str(name))
+    folder = pretrained_folder(name, revision, names=NAMES, extra="features", others=", timm:NAME")
+    checksum = check_weights(folder, str(name))
     try:  # only now: it takes seconds to import, and a wrong name should be reported at once
         from transformers import AutoModel
     except ImportError:
@@ -147,14 +143,14 @@ def load_network(
 
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} has no config.json, which says what kind of network its weights are of")
-    _check_config(folder)
+    check_config(folder)
     try:
-        with _silence(), _no_pickles():
+        with silence(), no_pickles():
             model, loading = AutoModel.from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
             )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise BadInput(f"the network in {folder} cannot be loaded: {_first_line(error)}") from None
+        raise BadInput(f"the network in {folder} cannot be loaded: {first_line(error)}") from None
     # weights that are not in the file would be random; a pooler is, in many, and is not used
     absent = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
     if absent:
@@ -164,7 +160,7 @@ def load_network(
         )
     model.eval().requires_grad_(False).to(device)
     kind = model.config.model_type
-    shown = _json(folder / "preprocessor_config.json")
+    shown = read_config(folder / "preprocessor_config.json")
     size = size or _input_size(shown, model.config)
     run, width = _tokens_to_row(model, kind, pooling, size)
     mean, std = (
@@ -200,7 +196,7 @@ def _tokens_to_row(
             found = outputs(torch.zeros(1, int(getattr(config, "num_channels", 3)), size, size, device=model.device))
         shape = found.last_hidden_state.shape
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-        raise BadInput(f"{kind} gives no features of images of {size} × {size}: {_first_line(error)}") from None
+        raise BadInput(f"{kind} gives no features of images of {size} × {size}: {first_line(error)}") from None
     if len(shape) == 4:  # convolutional: the average over the last feature map
         if getattr(found, "pooler_output", None) is not None:
             return lambda x: outputs(x).pooler_output.flatten(1), int(found.pooler_output.flatten(1).shape[1])
@@ -219,27 +215,6 @@ def _one(size: Any) -> int:
     return int(size if isinstance(size, int) else size[0])
 
 
-def _first_line(error: Exception) -> str:
-    """What an error of a library says, without its advice."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).rstrip(".:")
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keeps transformers from drawing progress bars of its own and from telling which weights it does not need."""
-    logging: Any = importlib.import_module("transformers.utils.logging")
-    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()
-
-
 def _input_size(shown: dict[str, Any], config: Any) -> int:
     """The height and width that the network was trained with, from what its folder says."""
     for found in (shown.get("crop_size") if shown.get("do_center_crop") else None, shown.get("size")):
@@ -251,166 +226,6 @@ def _input_size(shown: dict[str, Any], config: Any) -> int:
     return _one(size)
 
 
-def _folder(name: str | Path, revision: str | None) -> Path:
-    """The local folder with the network's configuration and weights, fetched from the hub if it is not there yet."""
-    if Path(name).is_dir():
-        return Path(name)
-    repository = NAMES.get(str(name), str(name))
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", repository):
-        raise BadInput(
-            f"{str(name)!r} is no network and no folder; expected {', '.join(NAMES)}, owner/name on the hub, timm:NAME "
-            "or a folder"
-        )
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.constants import ENDPOINT
-    except ImportError:
-        raise MissingExtra(f"the network {name}", "features") from None
-
-    def fetch(local: bool) -> Path:
-        patterns = ["*.json", "*.safetensors"]
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns, local_files_only=local))
-
-    with suppress(OSError, ValueError):  # not fetched yet
-        folder = fetch(local=True)
-        if any(folder.glob("*.safetensors")):
-            return folder
-    reason = _no_network(ENDPOINT)
-    if not reason:
-        try:
-            return fetch(local=False)
-        except (OSError, ValueError) as error:
-            reason = _first_line(error)
-    raise BadInput(
-        f"the weights of {repository} are not on this machine and cannot be fetched ({reason}); "
-        f"fetch them where there is a network with: hf download {repository} --local-dir FOLDER, and give that folder"
-    )
-
-
-def _no_network(endpoint: str) -> str:
-    """Why the hub cannot be reached, found out in seconds where the hub's own client would try for half a minute."""
-    if urllib.request.getproxies():
-        return ""  # a proxy answers for all names; let the client find out
-    place = urllib.parse.urlsplit(endpoint)
-    try:
-        socket.create_connection((place.hostname or "", place.port or 443), timeout=10).close()
-    except OSError as error:
-        return str(error)
-    return ""
-
-
-def _check_weights(folder: Path, name: str) -> str:
-    """SHA-256 of the weights; the hub's cache names a file after its own, with which it is compared."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        place = f"the folder {folder}" if Path(name).is_dir() else f"what was fetched of {name} to {folder}"
-        raise BadInput(
-            f"{place} has no .safetensors weights in it; expected config.json and model.safetensors (pickled weights are "
-            "not read, as they could run code)"
-        )
-    total = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        promised = path.resolve().name
-        if re.fullmatch("[0-9a-f]{64}", promised) and found != promised:
-            raise BadInput(f"{path} has checksum {found[:12]}…, expected {promised[:12]}…; delete it to fetch it again")
-        total.update(found.encode())
-    return found if len(files) == 1 else total.hexdigest()
-
-
-def _check_config(folder: Path) -> None:
-    """Refuses a folder that asks for more than a network of this library with the weights in it."""
-    if (folder / "adapter_config.json").exists():
-        raise BadInput(
-            f"{folder} holds an adapter (adapter_config.json), which could load another network; expected one"
-        )
-    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    for path in (folder / name for name in CONFIGS):
-        try:
-            content = _json(path)
-            found = _asks_for_code(content)
-        except (ValueError, RecursionError, OSError) as error:
-            raise BadInput(f"the network in {folder} cannot be loaded: {path.name}: {_first_line(error)}") from None
-        if found:
-            raise BadInput(
-                f"{path} has {found}, which would run or fetch what is not in the folder; nothing was loaded"
-            )
-        if too_large := _too_large(content, weights):
-            raise BadInput(f"{path} has {too_large}; nothing was loaded")
-
-
-def _asks_for_code(content: Any) -> str:
-    """The first entry, at any depth, by which a configuration names code, kernels or other weights; else ""."""
-    todo = [content]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo += one
-        if isinstance(one, dict):
-            for key, value in one.items():
-                named = key.endswith("_implementation") or key == "backbone"
-                if value and (key in CODE or (named and not _is_plain(value))):
-                    return f"{key} = {str(value)[:60]!r}"
-                todo.append(value)
-    return ""
-
-
-def _too_large(content: Any, weights: int) -> str:
-    """The first size, at any depth, that no network with so many bytes of weights has; "" if there is none.
-
-    A layer has at least hidden_size x hidden_size weights and as many as hidden_size x intermediate_size, and a weight
-    takes at least a byte.
-    """
-    todo = [content]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo += one
-        if not isinstance(one, dict):
-            continue
-        todo += one.values()
-        for key, value in one.items():
-            numbers = [number for number in (value if isinstance(value, list) else [value]) if type(number) is int]
-            if re.fullmatch(r"depths?|num_\w*(layers|blocks|stages)", key):
-                most = MOST_LAYERS
-            elif key in ("image_size", "size"):
-                most = MOST_PIXELS
-            elif re.fullmatch(r"(\w+_)?(hidden_sizes?|embed_dim|hidden_dim|d_model|width)", key):
-                most = math.isqrt(weights)
-            else:
-                most = max(weights, MOST_NUMBER)
-            if max(numbers, default=0) > most:
-                return f"{key} = {str(max(numbers))[:40]}, expected at most {most}"
-        sizes = [one.get(key) for key in ("hidden_size", "intermediate_size", "num_hidden_layers")]
-        if all(type(size) is int for size in sizes) and math.prod(cast(list[int], sizes)) > weights:
-            said = " x ".join(map(str, sizes))
-            return f"hidden_size x intermediate_size x num_hidden_layers = {said}, more than its {weights} bytes of weights"
-    return ""
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value names what comes with PyTorch or transformers, and no repository of the hub (owner/name)."""
-    return isinstance(value, bool) or (isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None)
-
-
-@contextmanager
-def _no_pickles() -> Iterator[None]:
-    """Whatever a library asks PyTorch to load, it loads weights only."""
-    before = {
-        name: os.environ.get(name) for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
-    }
-    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
-    os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
 def _from_timm(name: str, size: int | None, device: str | torch.device) -> Network:
     if not re.fullmatch(r"timm:[\w.]+", name):
         raise BadInput(f"{name!r} is no network of timm's own; expected timm:NAME with letters, digits, '_' and '.'")
@@ -419,10 +234,10 @@ def _from_timm(name: str, size: int | None, device: str | torch.device) -> Netwo
     except (ImportError, RuntimeError):  # it needs torchvision, which fails to load beside some builds of torch
         raise MissingExtra(f"the network {name}", "timm") from None
     try:
-        with _no_pickles():
+        with no_pickles():
             model = timm.create_model(name.removeprefix("timm:"), pretrained=True, num_classes=0)
     except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        raise BadInput(f"{name} cannot be loaded: {_first_line(error)}") from None
+        raise BadInput(f"{name} cannot be loaded: {first_line(error)}") from None
     model.eval().requires_grad_(False).to(device)
     data_config = timm.data.resolve_model_data_config(model)
     digest = hashlib.sha256()
@@ -438,8 +253,3 @@ def _from_timm(name: str, size: int | None, device: str | torch.device) -> Netwo
         checksum=digest.hexdigest(),
         device=device,
     )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    return found

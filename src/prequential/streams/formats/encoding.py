@@ -11,6 +11,8 @@ A column that is empty so far and of no type is of the kind `any`. Times with a 
 | clock    | sine and cosine of the time of day, and its share of the day                                    |
 | category | one of `buckets` features is 1, chosen by a hash of the text; missing: none                     |
 | text     | hashed words and character n-grams (`prequential.streams.formats.hashed_text`); missing: none   |
+| text:256 | the same, as so many features                                                                   |
+| text:NAME | what a frozen network gives (`prequential.streams.formats.text_encoders`); missing: zeros      |
 | group    | `GROUP_SIGNS` features of ±1 given by a hash, so that hardly any two users share them           |
 | vector   | the numbers of a list, always equally many                                                      |
 | any      | a number where the text is one, and beside it the features of a category where it is not        |
@@ -34,12 +36,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.formats import hashed_text
+from prequential.streams.formats import hashed_text, text_encoders
 
 KINDS = ("number", "flag", "time", "clock", "category", "text", "group", "vector", "any")
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 ZONED = r":\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
 GROUP_SIGNS = 32
+MOST_OF_TEXT = 2**16  # features
 CLOCK = r"^\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?$"
 DAY = 86_400_000_000  # microseconds
 TEXT = "UTF-8 text (or say the file's encoding, such as encoding='latin-1')"
@@ -77,7 +80,7 @@ class Column:
     @property
     def expected(self) -> str:
         if self.kind != "label":
-            return EXPECTED[self.kind]
+            return EXPECTED[self.kind.partition(":")[0]]
         one = {"whole numbers": "a whole number", "true/false": "true or false", "numbers": "a number"}
         said = one.get(type_name(self.type))
         return f"a label, here {said}" if said else "a label"
@@ -96,10 +99,10 @@ class Column:
                 names = [f"{self.name} {part}" for part in ("sin", "cos", "share")]
             case "any":
                 names = [self.name, *(f"{self.name} {i}" for i in range(self.width - 1))]
-            case "category" | "text" | "group" | "vector":
+            case "category" | "group" | "vector":
                 names = [f"{self.name} {i}" for i in range(self.width)]
             case _:
-                names = [self.name]
+                names = [self.name] if self.width == 1 else [f"{self.name} {i}" for i in range(self.width)]
         return [*names, f"{self.name} missing"] if self.indicator else names
 
 
@@ -110,8 +113,9 @@ def feature_column(
     kind = kind_of(name, sample.type, kind)
     has_hours = not pa.types.is_date(sample.type)
     widths = {"time": 7 if has_hours else 5, "clock": 3, "category": buckets, "group": GROUP_SIGNS, "any": buckets + 1}
-    widths["text"] = hashed_text.WIDTH
     width = widths.get(kind, 1)
+    if kind.startswith("text"):
+        kind, width = _text_kind(kind)
     if kind == "vector":
         width = _vector_length(name, sample)
     if indicator is None:
@@ -119,6 +123,18 @@ def feature_column(
             pa.types.is_floating(sample.type) and bool(pc.any(pc.is_nan(sample)).as_py())
         )
     return Column(name, kind, reading_type(kind, sample.type), width, indicator, has_hours)
+
+
+def _text_kind(kind: str) -> tuple[str, int]:
+    """The kind of a column of text as it is kept, and how many features it has."""
+    number = kind.removeprefix("text").removeprefix(":")
+    if not number or number.isdecimal():
+        width = int(number or hashed_text.WIDTH)
+        if not 2 <= width <= MOST_OF_TEXT:
+            raise BadSetting(f"{kind} is text of {width} features, expected 2 to {MOST_OF_TEXT}")
+        return "text", width
+    kind = text_encoders.kept_kind(kind)
+    return kind, text_encoders.encoder_of(kind).width
 
 
 def reading_type(kind: str, found: pa.DataType) -> pa.DataType:
@@ -187,6 +203,9 @@ def fill(column: Column, values: pa.Array, out: np.ndarray) -> dict[int, str]:
         case "text":
             texts, bad = cast(column, values, pa.string())
             hashed_text.fill_text(texts.to_pylist(), features)
+        case kind if kind.startswith("text:"):
+            texts, bad = cast(column, values, pa.string())
+            features[:] = text_encoders.encoder_of(kind)(texts.to_pylist())
         case _:
             bad = {}
             _fill_hashes(column, values, features)
@@ -370,8 +389,10 @@ def _circle(share: np.ndarray) -> np.ndarray:
 def kind_of(name: str, found: pa.DataType, kind: str | None = None) -> str:
     """What a column of this type is, or what the user says it is."""
     if kind is not None:
-        if kind not in KINDS:
-            raise BadSetting(f"column {name!r} is to be read as {kind!r}, expected one of {', '.join(KINDS)}")
+        if not isinstance(kind, str) or (kind not in KINDS and not kind.startswith("text:")):
+            raise BadSetting(
+                f"column {name!r} is to be read as {kind!r}, expected one of {', '.join(KINDS)}, text:NAME"
+            )
         if not can_be(kind, found):
             raise BadSetting(
                 f"column {name!r} has type {found} and cannot be read as {kind!r}, which takes "

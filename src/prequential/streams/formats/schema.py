@@ -25,6 +25,7 @@ MOST_NAMED = 1000  # unknown fields that a warning names
 MOST_WIDTH = 2**24
 TYPES = {str(kind): kind for kind in (pa.float64(), pa.bool_(), pa.timestamp("us"), pa.time64("us"), pa.string())}
 ZONED = re.compile(r"timestamp\[us, tz=([\w/+:-]{1,60})\]")
+ENCODED = re.compile(r"text:[^#\0]{1,1000}#[0-9a-f]{12}")
 FIXED = {"number": (1,), "flag": (1,), "time": (5, 7), "clock": (3,), "group": (32,)}  # widths of kinds
 
 
@@ -294,7 +295,7 @@ def _column(entry: Any) -> Column:
         raise ValueError
     if type(indicator) is not bool or type(hours) is not bool or width not in FIXED.get(kind, (width,)):
         raise ValueError
-    if (kind not in KINDS and not kind.startswith("text:")) or (kind == "time" and width != 5 + 2 * hours):
+    if (kind not in KINDS and not ENCODED.fullmatch(kind)) or (kind == "time" and width != 5 + 2 * hours):
         raise ValueError
     if kind == "vector":
         return Column(name, kind, pa.list_(pa.float64()), width, indicator, hours)

@@ -261,6 +261,8 @@ class TableStream(Stream):
         self._undecoded: OrderedDict[int, tuple[pa.Table, dict[int, str]]] = OrderedDict()
         # rows that are decoded at once: whole blocks where some rows are left out, to know which are which
         part = max(64, PART_BYTES // (8 * self.schema.width))
+        if any(column.kind.startswith("text:") for column in self.schema.columns):  # which takes long
+            part = 64
         self._part = part if on_bad_row == "stop" and part < BLOCK_ROWS else WHOLE
         self._lock = threading.Lock()
         self._options = " ".join(map(str, [*self.schema.columns, self._label, time, on_bad_row]))
@@ -294,7 +296,10 @@ class TableStream(Stream):
         read: dict[str, list[str]] = {}
         for column in self.schema.columns:
             looks, remedy = self._hints.get(column.name, ("", ""))
-            what = f"hashed text that looks like {looks}" if looks else KIND_NAMES[column.kind]
+            kind, _, encoder = column.kind.partition("#")[0].partition(":")
+            what = (
+                f"hashed text that looks like {looks}" if looks else KIND_NAMES[kind] + f" by {encoder}" * bool(encoder)
+            )
             read.setdefault(f"{what}\0{remedy if self.table.is_text else ''}", []).append(column.name)
         parts = [f"label {self._label.name!r} ({type_name(self._label.type)})"]
         for key in sorted(read, key=lambda key: key.startswith("hashed")):
