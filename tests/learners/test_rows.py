@@ -209,3 +209,10 @@ def test_a_file_goes_on_live(tmp_path):
     learner = Learner(2, **SMALL)
     evaluate(open_stream(tmp_path / "t.csv"), learner)
     assert learner.predict({"when": "2024-03-01", "shop": "b", "label": "?"}) == 1
+
+
+def test_any_iterable_of_rows():
+    learner = Majority(3)
+    assert evaluate(zip(iter(ROWS), LABELS, strict=True), learner).count == len(ROWS)
+    assert [column.name for column in learner.schema.columns] == ["amount", "shop", "at"]
+    assert learner.predict({"shop": "a"}) in LABELS

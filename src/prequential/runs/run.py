@@ -10,6 +10,7 @@ import platform
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.errors import BadCheckpoint, BadInput, PrequentialError
+from prequential.errors import BadCheckpoint, BadInput, ColumnWarning, PrequentialError
 from prequential.evaluation.evaluate import evaluate
 from prequential.evaluation.metrics import make_metric
 from prequential.evaluation.records import RecordWriter
@@ -85,7 +86,9 @@ class Run:
         spec = StreamSpec.parse(run.stream)
         examples = run.examples or spec.options.get(OF_A_RUN)
         with names_from(stored, trust=trust):
-            self.stream = open_run_stream(run, seed=learner.seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ColumnWarning)  # `describe` and `hints` say it
+                self.stream = open_run_stream(run, seed=learner.seed)
         self._absolute = spec.absolute()  # stored, so that the run can be resumed from any directory
         self.length = min(examples or len(self.stream), len(self.stream))
         if not self.length:
@@ -126,6 +129,8 @@ class Run:
         sentences = self.learner.hints(getattr(self.stream, "feature_names", None))
         if len(sentences) > HINTS:
             sentences = [*sentences[:HINTS], f"{len(sentences) - HINTS:,} more features have such values"]
+        if getattr(self.stream, "left_out", None):
+            sentences.append(self.stream.about_ids())  # type: ignore[attr-defined]
         if self.learner.skipped_steps:
             sentences.append(f"{self.learner.skipped_steps:,} gradient steps were not finite and were not taken")
         return sentences

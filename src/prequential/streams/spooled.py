@@ -23,7 +23,9 @@ class SpooledStream(Stream):
     ----------
     examples
         What gives (x, y), one example after the other or, if `batched`, several at once: xs and ys. x is an array, a
-        tensor, a list of numbers, or a dict of numbers as River has it, whose keys are those of the first example.
+        tensor, a list of numbers, or a dict of numbers as River has it, whose keys are those of the first example. Where
+        the first dict holds something else, text or dates, it decides how all are read, as for a live learner
+        (`Schema.from_rows`).
     batched
         Whether each item holds several examples, as those of a `torch.utils.data.DataLoader` do.
 
@@ -67,7 +69,7 @@ class SpooledStream(Stream):
     @property
     def feature_names(self) -> list[str] | None:
         """The keys of x, where it is a dict."""
-        return self._names or None
+        return self._names or (None if self.schema is None else self.schema.feature_names)
 
     def _collected(self, examples: Iterable[Any]) -> Iterator[tuple[np.ndarray, list[Hashable]]]:
         """Single examples, collected into batches as large as needed."""
@@ -107,6 +109,13 @@ class SpooledStream(Stream):
 
     def _array(self, x: Any, position: int) -> np.ndarray:
         if isinstance(x, Mapping):
+            if self.schema is None and not self._names and not all(map(_is_number, x.values())):
+                from prequential.streams.formats.schema import Schema
+
+                self.schema = Schema.from_rows([x])
+            if self.schema is not None:
+                row: np.ndarray = self.schema.encode([x], position)[0]
+                return row
             x = self._values(x, position)
         try:
             array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
@@ -133,6 +142,10 @@ class SpooledStream(Stream):
             )
         given = {str(name): value for name, value in x.items()}
         return [given.get(name, np.nan) for name in self._names]
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float, np.number, np.bool_))
 
 
 def _pair(item: Any, position: int, expected: str) -> tuple[Any, Any]:

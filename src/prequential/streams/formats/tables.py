@@ -254,7 +254,7 @@ class TableStream(Stream):
         with reading_from(self.table.name):
             self._decide(features, label, kinds, buckets, missing_indicators, {*names} if keep_ids else named)
         if self.left_out:
-            warnings.warn(f"{self.table.name}: {self._about_ids()}", ColumnWarning, stacklevel=2)
+            warnings.warn(f"{self.table.name}: {self.about_ids()}", ColumnWarning, stacklevel=2)
         self.feature_names = self.schema.feature_names
         self.classes = classes if classes is not None else self.table.declared_classes(label)
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
@@ -306,7 +306,7 @@ class TableStream(Stream):
             (what, remedy), names = key.split("\0"), read[key]
             shown = ", ".join(names) if len(names) <= 9 else f"{', '.join(names[:8])}, … ({len(names)})"
             parts.append(f"{what}: {shown}{f' ({remedy})' if remedy else ''}")
-        parts += [self._about_ids()] if self.left_out else []
+        parts += [self.about_ids()] if self.left_out else []
         parts += [f"in the order of {self._time.name!r}"] if self._time is not None else []
         parts += [self.table.note] if self.table.note else []
         parts += [f"rows left out because they cannot be used: {self.skipped}"] if self.skipped else []
@@ -393,7 +393,8 @@ class TableStream(Stream):
 
     # Deciding what the columns are.
 
-    def _about_ids(self) -> str:
+    def about_ids(self) -> str:
+        """Which columns are left out, and how to keep them."""
         one = self.left_out[0]
         shown = ", ".join(self.left_out[:5]) + (", …" if len(self.left_out) > 5 else "")
         return f"left out, as it is different in every row: {shown} (kinds={{{one!r}: 'category'}} keeps it)"
