@@ -85,10 +85,9 @@ class Run:
         self.settings, self.learner_settings = run, learner
         spec = StreamSpec.parse(run.stream)
         examples = run.examples or spec.options.get(OF_A_RUN)
-        with names_from(stored, trust=trust):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ColumnWarning)  # `describe` and `hints` say it
-                self.stream = open_run_stream(run, seed=learner.seed)
+        with names_from(stored, trust=trust), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ColumnWarning)  # `describe` and `hints` say it
+            self.stream = open_run_stream(run, seed=learner.seed)
         self._absolute = spec.absolute()  # stored, so that the run can be resumed from any directory
         self.length = min(examples or len(self.stream), len(self.stream))
         if not self.length:
