@@ -122,9 +122,9 @@ class Labels:
             fractions += _is_fraction(label)
             if self.open_ended and fractions > MOST_FRACTIONS:
                 raise BadInput(
-                    f"example {first + i}: label {short(raw)} is number {fractions} of different numbers with a fraction, "
-                    "but this learner predicts classes, not quantities; put them into bins, or give the number of "
-                    "classes if each is one"
+                    f"example {first + i}: label {short(raw)} is the {fractions}st different number with a fraction: the "
+                    "label is a quantity, but this learner predicts classes; put the label into bins, or give the number "
+                    "of classes (--classes on the command line) if every value is one"
                 )
             if not self.open_ended and len(self) + len(new) > self.capacity:
                 raise BadInput(

@@ -52,7 +52,11 @@ class OracleRow(OnlineLearner):
     def _charged(self, x: np.ndarray, class_ids: np.ndarray) -> Charges:
         correct = self.counts.observe(class_ids)[:, 0]
         return Charges(
-            np.full(len(class_ids), np.inf), np.where(correct, class_ids, -1), correct, correct.astype(float)
+            np.full(len(class_ids), np.inf),
+            np.where(correct, class_ids, -1),
+            correct,
+            correct.astype(float),
+            num_labels=len(self.labels),
         )
 
     def macs_per_example(self) -> float:

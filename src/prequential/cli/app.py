@@ -197,9 +197,7 @@ def _execute(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # typ
             f"{made.model}-transformer, {made.depth} × {made.width}, "
             f"window {made.window_examples} examples, {made.num_streams} replay streams"
         )
-    console.print(
-        f"{work.title} · {work.length:,} examples, {work.learner.labels.capacity} classes · {learner}", markup=False
-    )
+    console.print(f"{work.title} · {work.length:,} examples, {_classes(work)} · {learner}", markup=False)
     how = getattr(work.stream, "describe", None)  # tables say how they are read
     if begin and how is not None:
         console.print(how(), markup=False, soft_wrap=True)
@@ -230,6 +228,14 @@ def main(arguments: list[str] | None = None) -> None:
             arguments = current_flags(arguments)
             app.config = _config(arguments)
         app(arguments, result_action="return_value", print_error=False, exit_on_error=False)
+
+
+def _classes(work: Run) -> str:  # type: ignore[name-defined]  # noqa: F821
+    """How many classes a run has, in words."""
+    labels = work.learner.labels
+    if labels.classes is not None:
+        return f"{labels.classes} classes"
+    return f"{len(labels)} classes so far" if len(labels) else "any number of classes"
 
 
 def _config(arguments: list[str]) -> tuple[cyclopts.config.Dict, ...]:

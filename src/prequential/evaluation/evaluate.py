@@ -74,7 +74,7 @@ def evaluate(
         starts = examples.task_starts()
         if starts is not None:
             starts = np.unique(np.maximum(starts[starts < (length if stop is None else stop)] - start, 0))
-        scores = Scores(learner.labels.capacity, starts, metrics=metrics)
+        scores = Scores(learner.labels.classes, starts, metrics=metrics)
     elif metrics:
         raise BadSetting("metrics come with new scores; those to go on with have theirs already")
     learner.read_like(examples)

@@ -42,7 +42,8 @@ class Scores:
     Parameters
     ----------
     classes
-        How many labels the learner can give a probability to. The uniform code pays log2(classes) bits an example.
+        How many labels there can be, or None where any number can come. The uniform code pays log2(classes) bits an
+        example, with the number that is given or else that of the labels seen so far.
     task_starts
         The positions where tasks begin, the first of them 0; None when the stream knows no tasks.
     metrics
@@ -60,10 +61,13 @@ class Scores:
     (0.75, 8.0, 0.25)
     """
 
-    def __init__(self, classes: int, task_starts: np.ndarray | None = None, *, metrics: Iterable[Any] = ()) -> None:
-        if classes < 1:
+    def __init__(
+        self, classes: int | None = None, task_starts: np.ndarray | None = None, *, metrics: Iterable[Any] = ()
+    ) -> None:
+        if classes is not None and classes < 1:
             raise BadSetting(f"classes ({classes}) must be at least 1")
-        self.classes = int(classes)
+        self.given_classes = None if classes is None else int(classes)
+        self.num_labels = 0  # seen so far
         self.task_starts = None if task_starts is None else _checked_starts(task_starts)
         self.metrics = Metrics(metrics)
         self._unsaved: list[str] = []  # metrics whose state was not in what was loaded
@@ -78,6 +82,7 @@ class Scores:
     def update(self, position: int, charges: Charges) -> None:
         """Adds consecutive examples, the first of which is the example at this position of the stream."""
         self._add(position, charges.log_loss, charges.correct, charges.confidence)
+        self.num_labels = max(self.num_labels, charges.num_labels)
 
     def _add(self, position: int, log_loss: np.ndarray, correct: np.ndarray, confidence: np.ndarray) -> None:
         nats, sure = np.asarray(log_loss, np.float64), np.asarray(confidence, np.float64)
@@ -111,6 +116,14 @@ class Scores:
     # Numbers.
 
     @property
+    def classes(self) -> int:
+        """How many labels there can be; where that is not given, how many have been seen, and at least 1.
+
+        Chance is one in as many, and the uniform code is that of a coder who knew from the start which labels come.
+        """
+        return max(self.num_labels, 1) if self.given_classes is None else self.given_classes
+
+    @property
     def accuracy(self) -> float:
         """The share of examples whose label was predicted."""
         return self._correct / self.count if self.count else math.nan
@@ -127,7 +140,7 @@ class Scores:
 
     @property
     def uniform_bits(self) -> float:
-        """What the labels cost when every class always has the same probability."""
+        """What the labels cost when every one of `classes` labels always has the same probability."""
         return self.count * math.log2(self.classes)
 
     @property
@@ -266,7 +279,8 @@ class Scores:
     def state_dict(self) -> dict[str, Any]:
         """The sums, as arrays and JSON values."""
         return {
-            "classes": self.classes,
+            "classes": self.given_classes,
+            "num_labels": self.num_labels,
             "tasks": None if self.task_starts is None else len(self.task_starts),
             "count": self.count,
             "correct": self._correct,
@@ -280,9 +294,13 @@ class Scores:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from exactly where `state_dict()` was taken."""
         tasks = None if self.task_starts is None else len(self.task_starts)
-        for name, found, expected in (("classes", state["classes"], self.classes), ("tasks", state["tasks"], tasks)):
+        for name, found, expected in (
+            ("classes", state["classes"], self.given_classes),
+            ("tasks", state["tasks"], tasks),
+        ):
             if found != expected:
                 raise BadCheckpoint(f"the saved scores have {name} = {found}, expected {expected}")
+        self.num_labels = int(state.get("num_labels", 0))  # in an earlier version the number was always given
         self.count, self._correct = int(state["count"]), int(state["correct"])
         self.total_nats = float(state["total_nats"])
         self._curve.load_state_dict(state["curve"])
@@ -303,16 +321,23 @@ class Scores:
             return [f"{', '.join(names)} cannot be computed again and begin anew here: {error}"]
 
     @classmethod
-    def from_records(cls, directory: str | Path, classes: int, task_starts: np.ndarray | None = None) -> Self:
+    def from_records(
+        cls, directory: str | Path, classes: int | None = None, task_starts: np.ndarray | None = None
+    ) -> Self:
         """The scores of a finished run, rebuilt part by part from its records.
 
-        Where the starts of the tasks are not given, they are taken from the records.
+        Where the number of classes or the starts of the tasks are not given, they are taken from the records.
         """
         known = task_starts is not None  # where they are not, the parts are verified while they are looked for
         scores = cls(classes, task_starts if known else read_task_starts(directory))
-        for batch in read_records(directory, ["log_loss", "correct", "confidence"], verify=known):
-            log_loss, correct, confidence = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+        columns = ["log_loss", "correct", "confidence", *(["label"] if classes is None else [])]
+        labels: set[Any] = set()
+        for batch in read_records(directory, columns, verify=known):
+            log_loss, correct, confidence = (column.to_numpy(zero_copy_only=False) for column in batch.columns[:3])
             scores._add(scores.count, log_loss, correct, confidence)
+            if classes is None:
+                labels.update(batch.columns[3].unique().to_pylist())
+                scores.num_labels = len(labels)
         return scores
 
     def _task_table(self) -> BinnedSums:

@@ -37,6 +37,7 @@ class Charges:
     confidence: np.ndarray  # (n,) the probability given to the predicted label
     log_proba: np.ndarray | None = None  # (n, capacity) the log-probability of each class id
     num_seen: np.ndarray | None = None  # (n,) how many labels had been seen; class ids from there on are free
+    num_labels: int = 0  # how many labels have been seen after the last of them
 
 
 def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray, *, open_ended: bool = False) -> Charges:
@@ -66,4 +67,5 @@ def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray, *, op
     seen = np.where(np.arange(capacity) < num_seen[:, None], log_p, -np.inf)  # (n, capacity)
     predicted = np.where(num_seen > 0, seen.argmax(1), -1)
     confidence = np.where(num_seen > 0, np.exp(seen[rows, np.maximum(predicted, 0)]), 0.0)
-    return Charges(log_loss, predicted, predicted == class_ids, confidence, log_p, num_seen)
+    num_labels = max(int(num_seen[-1]), int(class_ids[-1]) + 1)
+    return Charges(log_loss, predicted, predicted == class_ids, confidence, log_p, num_seen, num_labels)

@@ -69,7 +69,7 @@ class Sums:
     def copy(self) -> Sums:
         """An independent copy."""
         other = Sums(tasks=self.scores.task_starts is not None)
-        other.scores.classes, other.scores.task_starts = self.scores.classes, self.scores.task_starts
+        other.scores.given_classes, other.scores.task_starts = self.scores.given_classes, self.scores.task_starts
         other.scores.load_state_dict(self.scores.state_dict())
         other.fine.load_state_dict(self.fine.state_dict())
         other.early, other._task = list(self.early), self._task
@@ -178,7 +178,7 @@ class RunReader:
             self.sums.add(tail)
         classes = self._summary.get("classes") or classes
         if self.sums is not None and classes:
-            self.sums.scores.classes = int(classes)
+            self.sums.scores.given_classes = int(classes)
         self._seen = seen
         return True
 
@@ -305,6 +305,8 @@ def _read_checkpoint(path: Path) -> tuple[int, int, Rows] | None:
     try:
         state = read_checkpoint(path, ["records", "scores"])
         rows = Rows(*(np.asarray(state["records"]["rows"][name]) for name in COLUMNS))
-        return int(state["scores"]["classes"]), part_bounds(int(state["records"]["position"]))[0], rows
+        scores = state["scores"]
+        classes = scores["num_labels"] if scores["classes"] is None else scores["classes"]
+        return int(classes), part_bounds(int(state["records"]["position"]))[0], rows
     except (BadCheckpoint, OSError, KeyError, TypeError, ValueError):  # removed meanwhile, damaged, or older
         return None

@@ -47,7 +47,6 @@ from prequential.streams.spec import StreamSpec
 from prequential.streams.stream import Chunk, Stream
 from prequential.trust import names_from
 
-DEFAULT_CLASSES = 100
 HINTS = 10  # features that are named
 
 # Called with the run after each piece of the stream.
@@ -97,13 +96,13 @@ class Run:
         with names_from(stored, trust=trust):
             self.learner = make_learner(
                 run.learner,
-                run.classes or self.stream.classes or DEFAULT_CLASSES,
+                run.classes or self.stream.classes or (None if stored is None else _stored_classes(stored)),
                 settings=learner,
                 device=run.device if self.ranks.count == 1 else str(self.ranks.device),
                 missing=self.stream.missing,
             )
             metrics = [make_metric(spec) for spec in run.metric or ()]
-        self.scores = Scores(self.learner.labels.capacity, self.stream.task_starts(), metrics=metrics)
+        self.scores = Scores(self.learner.labels.classes, self.stream.task_starts(), metrics=metrics)
         self.records = RecordWriter(directory / "records")
         self.position = 0
         self.seconds = 0.0  # spent so far, over all sessions
@@ -375,6 +374,15 @@ def _numerics(run: Run) -> dict[str, Any]:
 
 def _device(run: Run) -> str:
     return str(getattr(run.learner, "device", "cpu"))  # simple learners know of no other place
+
+
+def _stored_classes(directory: Path) -> int | None:
+    """The number of classes in the newest checkpoint of a run: in an earlier version it was 100 where not given."""
+    for path in reversed(CheckpointFolder(directory / "checkpoints").paths()):
+        with suppress(BadCheckpoint, OSError, KeyError, TypeError):
+            classes = read_checkpoint(path, ["config"])["config"]["classes"]
+            return classes if isinstance(classes, int) else None
+    return None
 
 
 def _environment(run: Run) -> dict[str, Any]:

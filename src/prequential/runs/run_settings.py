@@ -41,7 +41,7 @@ class RunSettings:
     examples: int | None = None
     """Stop after so many examples of the stream."""
     classes: int | None = None
-    """How many labels there can be; by default what the stream says, else 100."""
+    """How many labels there can be; by default what the stream says, else any number."""
     label: str | None = None
     """Tables: the column to predict."""
     features: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None

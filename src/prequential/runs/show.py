@@ -22,7 +22,7 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
     run = Run(directory, trust=trust)
     if not any(any((directory / name).glob("*.*")) for name in ("records", "checkpoints")):
         raise BadInput(f"the run in {directory} has recorded no example yet")
-    scores, damage = load_scores(directory, run.learner.labels.capacity, run.stream.task_starts())
+    scores, damage = load_scores(directory, run.learner.labels.classes, run.stream.task_starts())
     if damage:
         console.print(damage, style="yellow", markup=False, soft_wrap=True)
     console.print(f"{run.title} · {run.name} · {scores.count:,} of {run.length:,} examples recorded")

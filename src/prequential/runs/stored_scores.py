@@ -11,7 +11,9 @@ from prequential.evaluation.scores import Scores
 from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
 
 
-def load_scores(directory: Path, classes: int, task_starts: np.ndarray | None = None) -> tuple[Scores, str | None]:
+def load_scores(
+    directory: Path, classes: int | None, task_starts: np.ndarray | None = None
+) -> tuple[Scores, str | None]:
     """The scores, and a sentence where they could not be taken from the records.
 
     Parameters
@@ -19,7 +21,7 @@ def load_scores(directory: Path, classes: int, task_starts: np.ndarray | None = 
     directory
         The directory of the run.
     classes
-        How many labels there can be.
+        How many labels there can be; None where any number can come.
     task_starts
         Where tasks begin; when not given, taken from the records, and unknown where these are damaged.
     """
@@ -32,12 +34,12 @@ def load_scores(directory: Path, classes: int, task_starts: np.ndarray | None = 
         return scores, f"{error}; what is shown is from the checkpoint at example {scores.count:,}"
 
 
-def _from_checkpoint(directory: Path, classes: int, task_starts: np.ndarray | None) -> Scores | None:
+def _from_checkpoint(directory: Path, classes: int | None, task_starts: np.ndarray | None) -> Scores | None:
     for path in reversed(CheckpointFolder(directory / "checkpoints").paths()):
         try:
             state = read_checkpoint(path, ["scores"])["scores"]
             with loading(path):
-                scores = Scores(classes, task_starts)
+                scores = Scores(classes if state["classes"] is not None else None, task_starts)
                 scores.load_state_dict(state if task_starts is not None else {**state, "tasks": None, "by_task": None})
                 return scores
         except (BadCheckpoint, KeyError):
