@@ -19,6 +19,7 @@ LOWEST = {
         ("width", "depth", "chunk_size", "num_streams", "num_query_heads", "mlp_width", "lr_decay_examples"), 1
     ),
     **dict.fromkeys(("window", "warmup_examples", "freeze_at", "num_neighbors", "recent_window", "seed"), 0),
+    "label_delay": 0,
     **dict.fromkeys(("learning_rate", "joint_learning_rate", "extractor_learning_rate", "weight_decay"), 0),
     "label_init_std": 0,
 }
@@ -92,6 +93,8 @@ class Settings:
     ema_decay: float | None = None
     """Decay per chunk of the EMA of the parameters, which makes the predictions; 0: the latest parameters make them.
     By default 0.98 in mixed and 0 otherwise."""
+    label_delay: int | None = None
+    """Learn for labels that come at least so many examples late; by default, as late as they come."""
     freeze_at: int | None = None
     """Position from which on no gradient steps are taken; the context still grows."""
     async_steps: bool = False

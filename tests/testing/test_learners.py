@@ -289,6 +289,21 @@ class Evaluate(Counts):
         return replace(charges, **{name: getattr(charges, name)[:cut] for name in names})
 
 
+class LateLabels(Counts):
+    """Learns a whole piece of labels before it answers what was asked before they arrived."""
+
+    def _observe_late(self, rows, class_ids):
+        self._learn(rows[: len(class_ids)], class_ids)
+        return self._predict(rows[-len(class_ids) :])
+
+
+class LateLabelsInputs(Counts):
+    """Shifts what is asked together by its mean, which later questions take part in."""
+
+    def _predict_late(self, x, waiting):
+        return super()._predict_late(x - x.mean(0), waiting)
+
+
 class Memory(Counts):
     """Keeps a reference for every example, and nothing of it in its state."""
 
@@ -343,6 +358,10 @@ MUTANTS = {  # what the check must say of each
     },
     "check_threads": {Threads: "predictions during learning went wrong"},
     "check_evaluate": {Evaluate: "of 131 examples 130 were scored"},
+    "check_late_labels": {
+        LateLabels: "the label of example 21 changed predictions that were asked before it arrived",
+        LateLabelsInputs: "later inputs changed earlier predictions",
+    },
     "check_memory": {Memory: r"2,400 more examples took \d+ more bytes", MemoryOfTheState: "more examples"},
 }
 

@@ -151,13 +151,13 @@ class NetworkLearner(ChunkedLearner):
             log_probs = self._log_probs(self._tensor(self.inputs.predict(x)[0]), num_seen)
             return prior_where_nan(log_probs.cpu().numpy(), num_seen)
 
-    def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+    def _extend(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray:
         assert self.inputs is not None
         with torch.no_grad():
             log_probs = self._observe_inputs(self._tensor(self.inputs.extend(x)), class_ids)
             return prior_where_nan(log_probs.cpu().numpy(), num_seen_before(class_ids, self.num_seen))
 
-    def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> None:
+    def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> None:
         assert self.inputs is not None
         self.inputs.commit(x)
         self._num_learned = max(self._num_learned, int(class_ids.max()) + 1)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from prequential.errors import BadInput, BadSetting
+from prequential.evaluation.late_labels import LateLabels
 from prequential.evaluation.scores import Scores
 from prequential.learners.base import OnlineLearner
 from prequential.learners.charges import Charges
@@ -30,6 +31,9 @@ def evaluate(
     scores: Scores | None = None,
     metrics: Iterable[Any] = (),
     after: After | None = None,
+    delay: int = 0,
+    label_batches: int = 1,
+    late: LateLabels | None = None,
 ) -> Scores:
     """Runs a learner over a stream: each example is predicted and scored, and only then learned.
 
@@ -53,6 +57,12 @@ def evaluate(
         come to is in `scores.metrics`.
     after
         Called as `after(position, chunk, charges)` after each piece; returning True ends the run there.
+    delay
+        How late labels come: that of row t is given after the prediction of row t + delay. 0: at once.
+    label_batches
+        So many rows are predicted, then their labels arrive together. 1: at once.
+    late
+        Predictions to go on with whose labels are out, instead of `delay` and `label_batches`.
 
     Examples
     --------
@@ -78,19 +88,27 @@ def evaluate(
     elif metrics:
         raise BadSetting("metrics come with new scores; those to go on with have theirs already")
     learner.read_like(examples)
+    if late is None:
+        late = LateLabels(delay=delay, batch=label_batches)
     # what the learner has learned so far is this stream's beginning, or something else
     learner.replay_from(examples if learner.position == start else None)
     piece = learner.stride if learner.stride > 1 else PIECE
     position = start
     try:
         while True:
-            end = position + piece - position % learner.stride
+            end = late.next_stop(position, piece) if late else position + piece - position % learner.stride
             end = end if stop is None else min(end, stop)
-            end = min(end, examples.available(end))
+            known = examples.available(end + late.delay)
+            end = min(end, known)
             if position >= end:
                 break
-            chunk = examples.read(position, end)
-            charges = learner.observe(chunk.x, chunk.y)
+            if late:
+                chunk, charges = late.step(
+                    examples, learner, position, end, known if stop is None else min(known, stop)
+                )
+            else:
+                chunk = examples.read(position, end)
+                charges = learner.observe(chunk.x, chunk.y)
             scores.update(scores.count, charges)
             scores.metrics.update(chunk.y, charges, learner.labels.known)
             position += len(chunk)

@@ -17,7 +17,7 @@ from prequential.deprecation import warn_renamed
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, one_line, short
 from prequential.labels import Labels, num_seen_before, weigh_unseen
 from prequential.learners.charges import Charges, Probabilities, charge
-from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape
+from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape, checked_lags
 from prequential.learners.outliers import Hint
 from prequential.learners.row_reader import RowReader
 from prequential.learners.transaction import Guard, Uninterrupted
@@ -70,6 +70,8 @@ class OnlineLearner(ABC):
         self._changing = False  # inside a call: whether there is something to undo
         self.num_seen = len(self.labels)  # labels; inside a call, before the example that comes next
         self._is_snapshot = False  # whether it only predicts
+        # inside a call: how many labels arrived between the prediction of each example and its own; None: none did
+        self._lags: np.ndarray | None = None
 
     @property
     def schema(self) -> Any:
@@ -138,13 +140,48 @@ class OnlineLearner(ABC):
         """Learns from one example."""
         self.learn_many(self._one(x), [y])
 
-    def learn_many(self, xs: Any, ys: Sequence[Hashable]) -> None:
-        """Learns from several examples, oldest first: from all of them, or where something is raised, from none."""
-        self._take_in(xs, ys, self._learn)
+    def predict_log_proba_late(self, xs: Any, waiting: Any = None) -> np.ndarray:
+        """Log-probabilities (n, capacity) of n examples that are asked one after another, while labels are out.
+
+        `waiting` are the examples that were asked before and whose labels have not arrived, oldest first. Each of xs
+        waits, too, when the next one is asked. Changes nothing.
+        """
+        with self._guard.reading():
+            x = self._checked(xs)
+            return self._predict_late(x, x[:0] if waiting is None or not len(waiting) else self._checked(waiting))
+
+    def learn_many(self, xs: Any, ys: Sequence[Hashable], asked_at: Any = None) -> None:
+        """Learns from several examples, oldest first: from all of them, or where something is raised, from none.
+
+        `asked_at` says how many labels this learner had been given when it was asked for each of them, where the labels
+        come late. A learner that can then learns to predict without the labels in between.
+        """
+        self._take_in(xs, ys, self._learn, asked_at)
 
     def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
         """Predicts, scores and learns each of several examples in turn, as `predict` and `learn` one by one would."""
         return self._take_in(xs, ys, self._charged)
+
+    def observe_late(
+        self, waiting: Any, xs: Any, ys: Sequence[Hashable], asked_at: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Predicts n examples in turn, and after each of them learns the oldest one whose label is still out.
+
+        `waiting` are the examples that were asked before, as for `predict_log_proba_late`; `ys` (n,) are the labels of
+        the n oldest of `waiting` and `xs` together, and `asked_at` is theirs. Gives the log-probabilities
+        (n, capacity) of xs, and how many labels had been seen when each was asked.
+        """
+        with self._guard.changing():
+            rows = self._checked(xs)
+            if len(ys) != len(rows):
+                raise BadInput(f"example {self.position}: got {len(rows)} inputs and {len(ys)} labels")
+            if len(waiting):
+                rows = np.concatenate([self._checked(waiting), rows])
+            return self._take_in(rows[: len(ys)], ys, lambda _, ids: self._ask_and_learn(rows, ids), asked_at)
+
+    def _ask_and_learn(self, rows: np.ndarray, class_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        num_seen = num_seen_before(class_ids, self.num_seen)
+        return self._observe_late(rows, class_ids), num_seen
 
     def predict(self, x: Any) -> Hashable | None:
         """Short for `predict_one`."""
@@ -381,6 +418,10 @@ class OnlineLearner(ABC):
     def _predict(self, x: np.ndarray) -> np.ndarray:
         """Log-probabilities (n, capacity), each example on its own; must not change the learner."""
 
+    def _predict_late(self, x: np.ndarray, waiting: np.ndarray) -> np.ndarray:
+        """The same for examples asked one after another behind others, all without labels; by default no different."""
+        return self._predict(x)
+
     @abstractmethod
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         """Learns from the examples in order."""
@@ -393,6 +434,16 @@ class OnlineLearner(ABC):
             self._learn(x[i : i + 1], class_ids[i : i + 1])
             self._count_labels(class_ids[i : i + 1])
         return np.concatenate(rows)
+
+    def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        """Predicts each of the last n rows, and then learns the next of the first n, which have these labels."""
+        asked, waiting = rows[len(rows) - len(class_ids) :], len(rows) - len(class_ids)
+        predicted = []
+        for i in range(len(class_ids)):
+            predicted.append(self._predict_late(asked[i : i + 1], rows[i : i + waiting]))
+            self._learn(rows[i : i + 1], class_ids[i : i + 1])
+            self._count_labels(class_ids[i : i + 1])
+        return np.concatenate(predicted)
 
     def _count_labels(self, class_ids: np.ndarray) -> None:
         """These examples have been learned: what is predicted next knows their labels."""
@@ -487,11 +538,14 @@ class OnlineLearner(ABC):
     def _wait(self, count: int | None = None) -> None:
         """Waits until so many examples can be learned at once (None: until no step runs); others may predict."""
 
-    def _take_in(self, xs: Any, ys: Sequence[Hashable], act: Callable[[np.ndarray, np.ndarray], Made]) -> Made:
+    def _take_in(
+        self, xs: Any, ys: Sequence[Hashable], act: Callable[[np.ndarray, np.ndarray], Made], asked_at: Any = None
+    ) -> Made:
         """Calls `act` with checked examples, which it learns; if anything is raised, nothing has changed."""
         with self._guard.changing():
             self._check_can_learn()
             x, y = self._admitted(xs, ys)
+            self._lags = None if asked_at is None else checked_lags(asked_at, len(x), self.position)
             self._wait(len(x))
 
             def take() -> Made:

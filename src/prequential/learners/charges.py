@@ -57,7 +57,8 @@ def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray, *, op
     n, capacity = log_p.shape
     log_p = log_p.astype(np.float64)
     rows = np.arange(n)
-    log_loss = -log_p[rows, class_ids]
+    # a class id may be larger than the capacity was: labels that came between a prediction and its label made it grow
+    log_loss = -log_p[rows, np.minimum(class_ids, capacity - 1)]
     for i in np.flatnonzero(class_ids >= num_seen):
         rest = log_p[i, num_seen[i] :]
         spread = 0.0 if open_ended else np.log(capacity - num_seen[i])

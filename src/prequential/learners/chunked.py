@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from prequential.labels import num_seen_before, widen
 from prequential.learners.base import OnlineLearner
+
+Ask = Callable[[slice], Callable[[], None]]
 
 
 def chunk_slices(count: int, position: int, chunk: int) -> Iterator[slice]:
@@ -49,6 +51,7 @@ class ChunkedLearner(OnlineLearner):
         self.num_committed = 0  # examples in finished chunks
         self._pending_x: list[np.ndarray] = []  # the unfinished chunk, as it came
         self._pending_ids: list[int] = []
+        self._pending_lags: list[int] = []  # how late each label came, in labels that arrived in between
 
     @property
     def num_pending(self) -> int:
@@ -61,11 +64,14 @@ class ChunkedLearner(OnlineLearner):
         return self.stride - (self.num_committed + self.num_pending) % self.stride
 
     @abstractmethod
-    def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
-        """Extends the current state by examples; log-probabilities (n, capacity), each given those before it."""
+    def _extend(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray:
+        """Extends the current state by examples; log-probabilities (n, capacity), each given those before it.
+
+        `lags` (n,) is how many labels arrived between the prediction of each and its own label; None: none did.
+        """
 
     @abstractmethod
-    def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray | None:
+    def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray | None:
         """Trains on a chunk, which commits it; its log-probabilities from before where `predicts_in_training`."""
 
     def _prepare_chunk(self, count: int) -> None:
@@ -100,17 +106,32 @@ class ChunkedLearner(OnlineLearner):
     def _begin_call(self, class_ids: np.ndarray) -> None:
         pass  # it grows before the chunk that needs it, so that all before are learned as if they had come alone
 
-    def _take_chunks(self, x: np.ndarray, class_ids: np.ndarray, *, report: bool) -> list[np.ndarray]:
-        """Learns examples chunk by chunk; with `report`, the log-probabilities of each part."""
+    def _take_chunks(
+        self, x: np.ndarray, class_ids: np.ndarray, *, report: bool, ask: Ask | None = None
+    ) -> list[np.ndarray]:
+        """Learns examples chunk by chunk; with `report`, the log-probabilities of each part.
+
+        `ask` is called before each part; what it gives is called when the part is in the current state, but before a
+        chunk that is now complete is trained on.
+        """
         self._changing = False  # `_take_part` says from when on there is something to undo
         reported = []
         for part in chunk_slices(len(class_ids), self.num_committed + self.num_pending, self.stride):
-            reported.append(self._take_part(x[part], class_ids[part], report))
+            lags = None if self._lags is None else self._lags[part]
+            predict = None if ask is None else ask(part)
+            reported.append(self._take_part(x[part], class_ids[part], lags, report, predict))
             if part.stop < len(class_ids) and len(class_ids) > self.stride:  # `_needs_snapshot`: it can be undone
                 self._guard.signals.deliver()  # Ctrl-C gives a long call up between two chunks
         return reported
 
-    def _take_part(self, x: np.ndarray, class_ids: np.ndarray, report: bool) -> np.ndarray:
+    def _take_part(
+        self,
+        x: np.ndarray,
+        class_ids: np.ndarray,
+        lags: np.ndarray | None,
+        report: bool,
+        predict: Callable[[], None] | None,
+    ) -> np.ndarray:
         """Learns examples that lie in one chunk."""
         completes = len(class_ids) == self.room
         whole = completes and not self._pending_ids
@@ -119,10 +140,13 @@ class ChunkedLearner(OnlineLearner):
         self._make_room(class_ids)
         self._changing = True
         log_p = None
-        if not (self.predicts_in_training and completes and (whole or not report)):
-            log_p = self._extend(x, class_ids)
+        if predict is not None or not (self.predicts_in_training and completes and (whole or not report)):
+            log_p = self._extend(x, class_ids, lags)
+        if predict is not None:
+            predict()
         self._pending_x.append(x.copy())  # it is kept beyond this call, and the array is the user's
         self._pending_ids += class_ids.tolist()
+        self._pending_lags += [0] * len(class_ids) if lags is None else lags.tolist()
         if completes:
             trained = self._commit_chunk()
             log_p = trained if log_p is None else log_p
@@ -132,9 +156,10 @@ class ChunkedLearner(OnlineLearner):
     def _commit_chunk(self) -> np.ndarray | None:
         """Trains on the pending examples; afterwards none are pending."""
         x = self._pending_x[0] if len(self._pending_x) == 1 else np.concatenate(self._pending_x)
-        log_p = self._train_chunk(x, np.asarray(self._pending_ids, dtype=np.int64))
+        lags = np.asarray(self._pending_lags, dtype=np.int64) if any(self._pending_lags) else None
+        log_p = self._train_chunk(x, np.asarray(self._pending_ids, dtype=np.int64), lags)
         self.num_committed += self.num_pending
-        self._pending_x, self._pending_ids = [], []
+        self._pending_x, self._pending_ids, self._pending_lags = [], [], []
         return log_p
 
     def _chunk_state(self) -> dict[str, Any]:
@@ -143,9 +168,11 @@ class ChunkedLearner(OnlineLearner):
             "num_committed": self.num_committed,
             "pending_x": np.concatenate(self._pending_x) if self._pending_x else None,
             "pending_class_ids": list(self._pending_ids),
+            "pending_lags": list(self._pending_lags),
         }
 
     def _load_chunk_state(self, state: dict[str, Any]) -> None:
         self.num_committed = int(state["num_committed"])
         self._pending_x = [] if state["pending_x"] is None else [state["pending_x"]]
         self._pending_ids = [int(class_id) for class_id in state["pending_class_ids"]]
+        self._pending_lags = [int(lag) for lag in state.get("pending_lags", [0] * len(self._pending_ids))]

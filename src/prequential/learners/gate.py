@@ -339,3 +339,23 @@ def _behaves(label: Any) -> bool:
 
 def _kind(value: Any) -> str:
     return one_line(type(value).__name__, 40)
+
+
+def checked_lags(asked_at: Any, count: int, position: int) -> np.ndarray | None:
+    """How many labels arrived between the prediction of each of n examples and its own; None: none did.
+
+    >>> checked_lags([0, 3], 2, position=4)
+    array([4, 2])
+    """
+    numbers = np.asarray(asked_at)
+    if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
+        raise BadInput(
+            f"example {position}: asked_at has shape {numbers.shape} and type {numbers.dtype}, expected {count} whole numbers"
+        )
+    own = position + np.arange(count)
+    wrong = (numbers < 0) | (numbers > own)
+    if wrong.any():
+        i = int(wrong.argmax())
+        raise BadInput(f"example {own[i]}: asked_at is {numbers[i]}, expected a number from 0 to {own[i]}")
+    lags = own - numbers.astype(np.int64)
+    return lags if lags.any() else None

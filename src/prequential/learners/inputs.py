@@ -64,6 +64,12 @@ class Inputs:
             return self._normalizer.current.transform_each(self._flat(x)), None
         return self._normalizer.current.peek(self._flat(x))
 
+    def predict_sequence(self, x: np.ndarray, first: int) -> np.ndarray:
+        """Examples asked one after another, from number `first` on; those before it have no label yet, but count."""
+        if self._normalizer is None:
+            return self._scaled(x[first:])
+        return self._normalizer.current.transform_sequence(self._flat(x))[0][first:]
+
     def extend(self, x: np.ndarray, predicted: tuple[np.ndarray, After | None] | None = None) -> np.ndarray:
         """Examples after the chunk boundary; `predicted` is what `predict` gave for this very example, if it did."""
         if self._normalizer is None:

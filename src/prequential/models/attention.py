@@ -53,6 +53,10 @@ class RotaryEmbedding(nn.Module):
         queries = self.table[past : past + tokens, None] * self.scale
         return Rotation(queries, self.table[: past + tokens + 1])
 
+    def at(self, queries: Tensor, keys: Tensor) -> Rotation:
+        """The rotations of tokens at these positions, (T,) and (N,)."""
+        return Rotation(self.table[queries, None] * self.scale, self.table[torch.cat([keys, keys.new_zeros(1)])])
+
 
 def apply_rotary(x: Tensor, rotation: Tensor) -> Tensor:
     """x (..., K) with each pair of neighboring numbers rotated."""

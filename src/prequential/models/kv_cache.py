@@ -21,29 +21,44 @@ class KVCache:
 
     They are what the parameters of their time made of the tokens: stale and detached. The buffer has room for more
     than C tokens, so that most writes move nothing but the new ones. With `labels`, the values are labels, one each.
+
+    Where labels come late, an example that is learned now was asked when fewer had arrived: `reserve` keeps tokens
+    beyond the last C, for these to see the C before that moment.
     """
 
     def __init__(
         self, *, depth: int, window: int, chunk_tokens: int, key_width: int, device: torch.device, labels: bool = False
     ) -> None:
         self.window = window
-        room = window + max(window, 2 * chunk_tokens)
+        self._kept = window  # tokens that are kept, at least C
+        self._slack = max(window, 2 * chunk_tokens)  # room for new ones, so that few writes move the others
+        room = window + self._slack
         self._k = torch.zeros(depth, 1, room, key_width, device=device)
         self._v = (
             torch.zeros(depth, 1, room, 1, device=device, dtype=torch.int64) if labels else torch.zeros_like(self._k)
         )
         self._end = 0  # where the next token goes
-        self._num_committed = 0  # tokens of whole chunks, at most C
+        self._num_committed = 0  # tokens of whole chunks, as many as are kept
         self._num_fresh = 0  # tokens since the last chunk boundary
 
-    def committed(self) -> Past:
-        """The last C tokens before the chunk boundary, (L, 1, P, K) each."""
+    def committed(self, *, beyond: bool = False) -> Past:
+        """The last C tokens before the chunk boundary, (L, 1, P, K) each; with `beyond` all that are kept."""
         stop = self._end - self._num_fresh
-        return self._view(stop - self._num_committed, stop)
+        return self._view(stop - min(self._kept if beyond else self.window, self._num_committed), stop)
 
-    def current(self) -> Past:
-        """The last C tokens, those since the chunk boundary included."""
-        return self._view(self._end - min(self.window, self._num_committed + self._num_fresh), self._end)
+    def current(self, *, beyond: bool = False) -> Past:
+        """The last C tokens, those since the chunk boundary included; with `beyond` all that are kept."""
+        most = self._kept + self._num_fresh if beyond else self.window
+        return self._view(self._end - min(most, self._num_committed + self._num_fresh), self._end)
+
+    def reserve(self, beyond: int) -> None:
+        """Keeps so many tokens beyond the last C from now on."""
+        if self.window + beyond > self._kept:
+            self._kept = self.window + beyond
+            k, v = self._view(self._end - self._num_fresh - self._num_committed, self._end)
+            room = self._kept + self._slack
+            self._k, self._v = (F.pad(part, (0, 0, 0, room - part.shape[2])) for part in (k, v))
+            self._end = k.shape[2]
 
     def extend(self, new: Past) -> None:
         """Adds tokens after the chunk boundary."""
@@ -59,21 +74,25 @@ class KVCache:
         """Replaces the tokens since the chunk boundary by those of the whole chunk; moves the boundary behind them."""
         self._end -= self._num_fresh
         self._num_fresh = 0
-        tokens = min(self.window, new[0].shape[2])
+        tokens = min(self._kept, new[0].shape[2])
         if tokens:
             self.extend((new[0][:, :, -tokens:], new[1][:, :, -tokens:]))
-        self._num_committed, self._num_fresh = min(self.window, self._num_committed + tokens), 0
+        self._num_committed, self._num_fresh = min(self._kept, self._num_committed + tokens), 0
 
     def clear(self) -> None:
         self._end = self._num_committed = self._num_fresh = 0
 
     def state_dict(self) -> dict[str, Tensor | int]:
         k, v = self._view(self._end - self._num_fresh - self._num_committed, self._end)
-        return {"k": k.clone(), "v": v.clone(), "num_fresh": self._num_fresh}
+        state: dict[str, Tensor | int] = {"k": k.clone(), "v": v.clone(), "num_fresh": self._num_fresh}
+        if self._kept > self.window:
+            state["num_beyond"] = self._kept - self.window
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         k, v = torch.as_tensor(state["k"]), torch.as_tensor(state["v"])
         self.clear()
+        self.reserve(int(state.get("num_beyond", 0)))
         self.extend((k, v))
         self._num_fresh = int(state["num_fresh"])
         self._num_committed = k.shape[2] - self._num_fresh
@@ -105,6 +124,12 @@ class KVState:
         at = slice(b, b + 1)
         return KVState((k[:, at], v[:, at]), (keys[:, at], labels[:, at]))
 
+    def part(self, tokens: slice, examples: slice) -> KVState:
+        """Some of the tokens and examples."""
+        (k, v), (keys, labels) = self.tokens, self.examples
+        of_heads = (keys[:, :, examples], labels[:, :, examples])
+        return KVState((k[:, :, tokens], v[:, :, tokens]), of_heads, self.lengths)
+
     def expand(self, n: int) -> KVState:
         """The past of one stream, for n examples each of which is the next."""
         return self if n == 1 else KVState(_expand(self.tokens, n), _expand(self.examples, n))
@@ -113,16 +138,22 @@ class KVState:
 class Context:
     """The KV caches of one stream: of its tokens in the blocks, and of its examples in the heads."""
 
-    def __init__(self, tokens: KVCache, examples: KVCache) -> None:
-        self.tokens, self.examples = tokens, examples
+    def __init__(self, tokens: KVCache, examples: KVCache, tokens_per_example: int = 1) -> None:
+        self.tokens, self.examples, self._tokens_per_example = tokens, examples, tokens_per_example
 
-    def committed(self) -> KVState:
-        """What a whole chunk looks back on."""
-        return KVState(self.tokens.committed(), self.examples.committed())
+    def committed(self, *, beyond: bool = False) -> KVState:
+        """What a whole chunk looks back on; with `beyond` also what is kept for late labels."""
+        return KVState(self.tokens.committed(beyond=beyond), self.examples.committed(beyond=beyond))
 
-    def current(self) -> KVState:
-        """What the next example looks back on."""
-        return KVState(self.tokens.current(), self.examples.current())
+    def current(self, *, beyond: bool = False) -> KVState:
+        """What the next example looks back on; with `beyond` also what is kept for late labels."""
+        return KVState(self.tokens.current(beyond=beyond), self.examples.current(beyond=beyond))
+
+    def reserve(self, examples: int) -> None:
+        """Keeps so many examples beyond the window from now on."""
+        if self.tokens.window:
+            self.tokens.reserve(examples * self._tokens_per_example)
+            self.examples.reserve(examples)
 
     def extend(self, new: KVState) -> None:
         """Adds examples after the chunk boundary."""
@@ -148,9 +179,9 @@ class Context:
         self.examples.load_state_dict(state["examples"])
 
 
-def stack_contexts(contexts: list[Context]) -> KVState:
+def stack_contexts(contexts: list[Context], *, beyond: bool = False) -> KVState:
     """The committed pasts of several streams as a batch."""
-    pasts = [context.committed() for context in contexts]
+    pasts = [context.committed(beyond=beyond) for context in contexts]
     lengths = [(past.tokens[0].shape[2], past.examples[0].shape[2]) for past in pasts]
     return KVState(_pad_front([past.tokens for past in pasts]), _pad_front([past.examples for past in pasts]), lengths)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from prequential.models.kv_cache import KVState
+from prequential.models.lookback import LookBack
 from prequential.models.transformer import Transformer
 
 
@@ -19,19 +20,26 @@ class PiTransformer(Transformer):
     def _num_block_labels(self) -> int:
         return self.num_classes
 
-    def forward(self, x: Tensor, y: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
-        embedded = self._embed(x)
+    def forward(
+        self, x: Tensor, y: Tensor, past: KVState, look: LookBack | None = None
+    ) -> tuple[list[Tensor], KVState]:
+        embedded, view = self._embed(x), self._view(past, x.shape[1], x.shape[1], look)
         # a view, so that autograd adds up the first block's two gradients (norm, residual) before the copy head's
-        h, new = self._run_blocks(embedded.view_as(embedded), y, past.tokens, self._attn_bias(x.shape[1], past))
-        return self._run_heads(embedded, h, y, past, new)
+        h, new = self._run_blocks(embedded.view_as(embedded), y, view)
+        return self._run_heads(embedded, h, y, view, new)
 
     def predict_next(self, x: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
-        past = past.expand(len(x))
-        embedded = self._embed(x[:, None])
-        h, new = self._run_blocks(embedded, None, past.tokens, self._attn_bias(1, past))
+        embedded, view = self._embed(x[:, None]), self._view(past.expand(len(x)), 1, 1, None)
+        h, new = self._run_blocks(embedded, None, view)
         unknown = torch.zeros(len(x), 1, dtype=torch.int64, device=x.device)
-        outs, new_state = self._run_heads(embedded, h, unknown, past, new)
+        outs, new_state = self._run_heads(embedded, h, unknown, view, new)
         return [out[:, 0] for out in outs], new_state
+
+    def predict_late(self, x: Tensor, past: KVState, look: LookBack) -> list[Tensor]:
+        embedded, view = self._embed(x[None]), self._view(past, len(x), len(x), look)
+        h, new = self._run_blocks(embedded, None, view)
+        unknown = torch.zeros(1, len(x), dtype=torch.int64, device=x.device)
+        return [out[0] for out in self._run_heads(embedded, h, unknown, view, new)[0]]
 
     def attach_label(self, new: KVState, y: Tensor) -> KVState:
         """No token sees itself, so all that a label changes is the key and the value that it is added to."""

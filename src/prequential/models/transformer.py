@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from prequential.models.attention import Past, RotaryEmbedding, mask_padding, sliding_window_bias
+from prequential.models.attention import Past, RotaryEmbedding, Rotation, mask_padding, sliding_window_bias
 from prequential.models.block import Block
 from prequential.models.grow import copied_rows, drawn_rows
 from prequential.models.heads import CopyHead, Head, HeadInput, make_heads
 from prequential.models.kv_cache import Context, KVCache, KVState
+from prequential.models.lookback import MAX_LAG, LookBack, visible_columns
 from prequential.settings import Settings
 
 CACHED = 16  # masks of several sizes that are kept
+
+
+class View(NamedTuple):
+    """What the new examples of one pass can see, by the masks of blocks and heads."""
+
+    past: KVState
+    attn_bias: Tensor  # (1 or B, TH, N+1) of tokens
+    rotation: Rotation | None
+    example_bias: Tensor  # (1 or B, S, N+1) of examples
+    key_position: Tensor  # (1, 1, N+1)
+    query_position: Tensor  # (1, S)
 
 
 class Transformer(nn.Module):
@@ -63,10 +77,11 @@ class Transformer(nn.Module):
             for _ in range(self._depth())
         )
         self.output_heads = make_heads(settings, num_classes=num_classes)
-        length = settings.window + self.tokens_per_example * settings.chunk_size + 1
+        length = settings.window + self.tokens_per_example * (settings.chunk_size + MAX_LAG) + 1
         self.rotary = RotaryEmbedding(key_width=settings.key_width, max_length=length)
         self._masks: dict[tuple[int, int], Tensor] = {}
         self._positions: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
+        self._late_masks: dict[tuple[Any, ...], _LateMasks] = {}
 
     def _depth(self) -> int:
         return 0 if self.settings.method == "copy" else self.settings.depth  # no head would read what the blocks make
@@ -76,11 +91,14 @@ class Transformer(nn.Module):
         return None
 
     @abstractmethod
-    def forward(self, x: Tensor, y: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
+    def forward(
+        self, x: Tensor, y: Tensor, past: KVState, look: LookBack | None = None
+    ) -> tuple[list[Tensor], KVState]:
         """The outputs of each head for S consecutive examples, (B, S, classes) each, and their keys and values.
 
         x are features (B, S, F) or images (B, S, ...); y (B, S) are their labels, each visible only to the examples
-        after it. A head's `log_probs` turns its outputs into log-probabilities.
+        after it, or where labels come late, to those that `look` says. A head's `log_probs` turns its outputs into
+        log-probabilities.
         """
 
     @abstractmethod
@@ -89,6 +107,10 @@ class Transformer(nn.Module):
 
         Also their keys and values, as they are without a label.
         """
+
+    @abstractmethod
+    def predict_late(self, x: Tensor, past: KVState, look: LookBack) -> list[Tensor]:
+        """The outputs of each head for n examples, (n, classes) each, where `look` says what each of them sees."""
 
     def attach_label(self, new: KVState, y: Tensor) -> KVState | None:
         """The keys and values of an example from `predict_next`, now with its label y (1, 1).
@@ -153,6 +175,7 @@ class Transformer(nn.Module):
                 device=device,
                 labels=True,
             ),
+            self.tokens_per_example,
         )
 
     def macs_per_example(self, keys: float | None = None, examples: float | None = None) -> float:
@@ -190,11 +213,53 @@ class Transformer(nn.Module):
             x = self.extractor(x.flatten(0, 1)).unflatten(0, (B, S))
         return self.embed(x)  # type: ignore[no-any-return]
 
-    def _run_blocks(self, h: Tensor, y: Tensor | None, past: Past, attn_bias: Tensor) -> tuple[Tensor, Past]:
-        """The blocks, on tokens h (B, T, D) with labels y (B, T); the result and the new keys and values."""
+    def _view(self, past: KVState, tokens: int, examples: int, look: LookBack | None) -> View:
+        """What new examples see of the past and of each other."""
+        rotary = self.settings.positions == "rotary" and len(self.blocks) > 0
+        P, P_examples = past.tokens[0].shape[2], past.examples[0].shape[2]
+        if look is None or not self.settings.window:
+            rotation = self.rotary(P, tokens) if rotary else None
+            of_examples = self._example_view(past, examples) if self._has_keys else self._no_examples()
+            return View(past, self._attn_bias(tokens, past), rotation, *of_examples)
+        lengths = None if past.lengths is None else tuple(past.lengths)
+        masks = self._late_masks.get(key := (look.key, P, P_examples, lengths))
+        if masks is None:
+            masks = self._make_late_masks(look, P, P_examples, past.lengths)
+            if len(self._late_masks) >= CACHED:
+                self._late_masks.clear()
+            self._late_masks[key] = masks
+        return View(past.part(masks.tokens, masks.examples), *masks.view)
+
+    def _make_late_masks(
+        self, look: LookBack, tokens: int, examples: int, lengths: list[tuple[int, int]] | None
+    ) -> _LateMasks:
+        s, device = self.settings, self.rotary.table.device
+        in_blocks = visible_columns(
+            look,
+            tokens,
+            s.window,
+            tokens_per_example=self.tokens_per_example,
+            sees_itself=self.sees_itself,
+            lengths=None if lengths is None else [length for length, _ in lengths],
+        )
         rotation = None
-        if self.settings.positions == "rotary" and len(self.blocks):
-            rotation = self.rotary(past[0].shape[2], h.shape[1])
+        if s.positions == "rotary" and len(self.blocks):
+            rotation = self.rotary.at(in_blocks.queries.to(device), in_blocks.keys.to(device))
+        in_heads = visible_columns(
+            look, examples, s.window_examples, lengths=None if lengths is None else [length for _, length in lengths]
+        )
+        key_position = F.pad(in_heads.keys.float().to(device) / max(s.window_examples, 1), (0, 1))[None, None]
+        query_position = in_heads.queries.float().to(device)[None] / max(s.window_examples, 1)
+        bias = in_blocks.bias(s.effective_num_query_heads).to(device)
+        return _LateMasks(
+            slice(in_blocks.start, in_blocks.stop),
+            slice(in_heads.start, in_heads.stop),
+            (bias, rotation, in_heads.bias().to(device), key_position, query_position),
+        )
+
+    def _run_blocks(self, h: Tensor, y: Tensor | None, view: View) -> tuple[Tensor, Past]:
+        """The blocks, on tokens h (B, T, D) with labels y (B, T); the result and the new keys and values."""
+        past, attn_bias, rotation = view.past.tokens, view.attn_bias, view.rotation
         keys, values = [], []
         for i, block in enumerate(self.all_blocks):
             of_block = (past[0][i], past[1][i]) if block.attention else past
@@ -204,21 +269,29 @@ class Transformer(nn.Module):
                 values.append(v)
         return h, ((torch.stack(keys), torch.stack(values)) if keys else past)
 
+    @property
+    def _has_keys(self) -> bool:
+        """Whether a head compares examples."""
+        return any(head.key_width for head in self.all_heads)
+
+    def _no_examples(self) -> tuple[Tensor, Tensor, Tensor]:
+        nothing = self.rotary.table.new_zeros(0, dtype=torch.float32)
+        return nothing, nothing, nothing
+
     def _run_heads(
-        self, embedded: Tensor, trunk: Tensor, y: Tensor, past: KVState, new: Past
+        self, embedded: Tensor, trunk: Tensor, y: Tensor, view: View, new: Past
     ) -> tuple[list[Tensor], KVState]:
         """The heads, on a pass over examples (B, S, D): their outputs, and the keys and values of the pass."""
         heads = self.all_heads
         widths = [head.key_width for head in heads]
+        past = view.past
         if not any(widths):
             nothing = embedded.new_zeros(0)
             given = [HeadInput(embedded, trunk, None, nothing, None, nothing, nothing, nothing)] * len(heads)
         else:
             past_keys, past_labels = past.examples[0][0], past.examples[1][0]
             S, P = embedded.shape[1], past_keys.shape[1]
-            attn_bias, key_position, query_position = self._example_positions(S, P)
-            if past.lengths is not None:
-                attn_bias = mask_padding(attn_bias, P, [length for _, length in past.lengths])
+            attn_bias, key_position, query_position = view.example_bias, view.key_position, view.query_position
             one_hot = None
             # One example sees no label but those of the past, whose weights can be summed as they are. Not on other
             # devices, where the order of the sum is not fixed.
@@ -236,6 +309,14 @@ class Transformer(nn.Module):
             joined = keys[0] if len(keys) == 1 else torch.cat(keys, -1)
             return [out for out, _ in made], KVState(new, (joined[None], y[None, ..., None]))
         return [out for out, _ in made], KVState(new, past.examples)
+
+    def _example_view(self, past: KVState, examples: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The masks of heads where each example sees all before it."""
+        P = past.examples[0].shape[2]
+        attn_bias, key_position, query_position = self._example_positions(examples, P)
+        if past.lengths is not None:
+            attn_bias = mask_padding(attn_bias, P, [length for _, length in past.lengths])
+        return attn_bias, key_position, query_position
 
     def _example_positions(self, examples: int, past: int) -> tuple[Tensor, Tensor, Tensor]:
         """For S new examples behind P past ones: the attention bias (1, S, N+1), and the positions of keys and queries.
@@ -270,3 +351,11 @@ class Transformer(nn.Module):
                 self._masks.clear()
             self._masks[tokens, num_heads] = made
         return made
+
+
+class _LateMasks(NamedTuple):
+    """What is the same for all passes in which labels are equally late."""
+
+    tokens: slice  # of the past, that some example sees
+    examples: slice
+    view: tuple[Tensor, Rotation | None, Tensor, Tensor, Tensor]

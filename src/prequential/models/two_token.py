@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from prequential.models.kv_cache import KVState
+from prequential.models.lookback import LookBack
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 
@@ -31,17 +32,25 @@ class TwoTokenTransformer(Transformer):
     def label_tables(self) -> dict[str, float]:
         return {"label_embedding.weight": self.settings.label_init_std}
 
-    def forward(self, x: Tensor, y: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
+    def forward(
+        self, x: Tensor, y: Tensor, past: KVState, look: LookBack | None = None
+    ) -> tuple[list[Tensor], KVState]:
         embedded = self._embed(x)
         x_tokens, y_tokens = embedded + self.token_type.weight[0], self.label_embedding(y) + self.token_type.weight[1]
         tokens = torch.stack([x_tokens, y_tokens], 2).flatten(1, 2)  # (B, 2S, D)
-        h, new = self._run_blocks(tokens, None, past.tokens, self._attn_bias(tokens.shape[1], past))
-        return self._run_heads(embedded, h[:, ::2], y, past, new)
+        view = self._view(past, tokens.shape[1], x.shape[1], look)
+        h, new = self._run_blocks(tokens, None, view)
+        return self._run_heads(embedded, h[:, ::2], y, view, new)
 
     def predict_next(self, x: Tensor, past: KVState) -> tuple[list[Tensor], KVState]:
-        past = past.expand(len(x))
-        embedded = self._embed(x[:, None])
-        h, new = self._run_blocks(embedded + self.token_type.weight[0], None, past.tokens, self._attn_bias(1, past))
+        embedded, view = self._embed(x[:, None]), self._view(past.expand(len(x)), 1, 1, None)
+        h, new = self._run_blocks(embedded + self.token_type.weight[0], None, view)
         unknown = torch.zeros(len(x), 1, dtype=torch.int64, device=x.device)
-        outs, new_state = self._run_heads(embedded, h, unknown, past, new)
+        outs, new_state = self._run_heads(embedded, h, unknown, view, new)
         return [out[:, 0] for out in outs], new_state
+
+    def predict_late(self, x: Tensor, past: KVState, look: LookBack) -> list[Tensor]:
+        embedded, view = self._embed(x[None]), self._view(past, len(x), len(x), look)
+        h, new = self._run_blocks(embedded + self.token_type.weight[0], None, view)
+        unknown = torch.zeros(1, len(x), dtype=torch.int64, device=x.device)
+        return [out[0] for out in self._run_heads(embedded, h, unknown, view, new)[0]]

@@ -23,6 +23,7 @@ from prequential.testing.input_checks import (
 )
 from prequential.testing.prediction_checks import (
     check_evaluate,
+    check_late_labels,
     check_new_classes,
     check_no_future,
     check_no_future_replay,
@@ -70,6 +71,7 @@ CHECKS: list[Callable[[Make], None]] = [
     check_snapshots,
     check_threads,
     check_evaluate,
+    check_late_labels,
     check_memory,
 ]
 

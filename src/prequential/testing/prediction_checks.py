@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from prequential.evaluation.evaluate import evaluate
+from prequential.learners.charges import Charges
 from prequential.storage.checkpoint import same_state
+from prequential.streams.stream import Chunk
 from prequential.testing.examples import TOLERANCE, Make, RecordedStream, make_examples
 
 
@@ -157,3 +160,38 @@ def check_evaluate(make: Make) -> None:
     scores = evaluate(RecordedStream(x, y), make(3))
     assert scores.count == 131, f"of 131 examples {scores.count} were scored"
     assert np.isfinite(scores.log_loss), f"the mean log-loss is {scores.log_loss}"
+
+
+def check_late_labels(make: Make) -> None:
+    """Where labels come late, none may reach a prediction before its time, and every row is charged when it was asked.
+
+    Two streams that differ from a label on must give the same predictions of all rows asked before that label arrives.
+    """
+    x, y = make_examples(50)
+    other = [*y[:21], *((label + 1) % 3 for label in y[21:])]
+    for protocol, asked in (({"delay": 5}, 27), ({"label_batches": 8}, 24), ({"label_batches": 60}, 50)):
+        log_p, log_loss = _late_predictions(make, x, y, protocol)
+        assert len(log_p) == 50, f"of 50 examples {len(log_p)} were predicted with {protocol}"
+        changed = _late_predictions(make, x, other, protocol)[0]
+        assert np.array_equal(log_p[:asked], changed[:asked]), (
+            f"the label of example 21 changed predictions that were asked before it arrived, with {protocol}"
+        )
+        later = x.copy()
+        later[30:] += 7.0
+        moved = _late_predictions(make, later, y, protocol)[0]
+        assert np.array_equal(log_p[:30], moved[:30]), f"later inputs changed earlier predictions, with {protocol}"
+        assert np.isfinite(log_loss).all(), f"a label cost an infinite loss, with {protocol}"
+
+
+def _late_predictions(make: Make, x: np.ndarray, y: list[Any], protocol: dict[str, int]) -> tuple[Any, np.ndarray]:
+    """The log-probabilities and charges of all rows, under a protocol in which labels come late."""
+    rows: list[np.ndarray] = []
+    losses: list[np.ndarray] = []
+
+    def after(position: int, chunk: Chunk, charges: Charges) -> None:
+        assert charges.log_proba is not None
+        rows.append(charges.log_proba)
+        losses.append(charges.log_loss)
+
+    evaluate(RecordedStream(x, y), make(3), after=after, **protocol)  # type: ignore[arg-type]
+    return np.concatenate(rows), np.concatenate(losses)

@@ -1,10 +1,12 @@
-"""What a pass of the network is given of one stream."""
+"""What a pass of the network is given of one stream: labeled examples, or those to predict."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+
+from prequential.models.lookback import LookBack
 
 
 @dataclass(frozen=True)
@@ -14,9 +16,40 @@ class Batch:
     x: np.ndarray  # (n, ...) features or images
     class_ids: np.ndarray  # (n,) int64
     num_seen: np.ndarray  # (n,) how many labels had been seen before each of them
+    lags: np.ndarray | None = None  # (n,) how many labels arrived between its prediction and its own; None: none did
 
     def __len__(self) -> int:
         return len(self.class_ids)
+
+    @property
+    def max_lag(self) -> int:
+        return 0 if self.lags is None else int(self.lags.max(initial=0))
+
+    @property
+    def lookback(self) -> LookBack | None:
+        """What each of them may see, where labels came late."""
+        return None if self.lags is None else LookBack.of_lags(self.lags[None])
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Examples of one stream to predict, in the order in which they are asked."""
+
+    x: np.ndarray  # (n, ...) features or images
+    num_seen: np.ndarray  # (n,) how many labels had been seen when each of them was asked
+    # Both None: each is the next example, with all labels before it. Otherwise, counted from the newest label on:
+    missing: np.ndarray | None = None  # (n,) how many of the latest labels had not arrived
+    position: np.ndarray | None = None  # (n,) where it stands, which counts the rows before it that have no label yet
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def lookback(self) -> LookBack | None:
+        """What each of them may see, where labels come late."""
+        if self.missing is None or self.position is None:
+            return None
+        return LookBack.of_queries(self.missing, self.position)
 
 
 @dataclass(frozen=True)

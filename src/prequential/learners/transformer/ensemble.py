@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prequential.learners.transformer.batch import Batch
+from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts import Expert, NetworkExpert, NetworkPass, Predicted
 from prequential.learners.transformer.mixer import Mixed, Mixer
 
@@ -56,12 +56,12 @@ class Ensemble:
     def _experts(self) -> list[Expert]:
         return [self.network, *self.others.values()]
 
-    def predict(self, x: np.ndarray, num_seen: int) -> Prediction:
-        """Predicts n inputs, each as the next example. Changes nothing."""
-        experts = [expert.predict(x, num_seen) for expert in self._experts]
-        unseen = self._unseen(np.full(len(x), num_seen), experts[0].log_probs)
+    def predict(self, queries: Queries) -> Prediction:
+        """Predicts n inputs, each from the labels that had arrived when it was asked. Changes nothing."""
+        experts = [expert.predict(queries) for expert in self._experts]
+        unseen = self._unseen(queries.num_seen, experts[0].log_probs)
         mixed, reuse = self.mixer.predict(
-            unseen.joined(_join([predicted.log_probs for predicted in experts])), unseen.counts
+            unseen.joined(_join([predicted.log_probs for predicted in experts])), unseen.counts, queries.missing
         )
         return Prediction(unseen.split(mixed), experts, reuse)
 

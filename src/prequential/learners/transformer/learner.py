@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -15,7 +15,7 @@ from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.imports import import_object, is_object_name
 from prequential.labels import num_seen_before
 from prequential.learners.base import check_missing, uniform_log_proba
-from prequential.learners.chunked import ChunkedLearner
+from prequential.learners.chunked import Ask, ChunkedLearner
 from prequential.learners.device import find_device
 from prequential.learners.gate import check_float32
 from prequential.learners.home import Home, holds_learner
@@ -25,7 +25,7 @@ from prequential.learners.normalizer import After
 from prequential.learners.outliers import Hint
 from prequential.learners.replay import ReplayChunk
 from prequential.learners.transformer.async_trainer import AsyncTrainer
-from prequential.learners.transformer.batch import Batch
+from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.distributed import here
 from prequential.learners.transformer.ensemble import Ensemble, Prediction
 from prequential.learners.transformer.experts import NetworkExpert, make_experts
@@ -35,6 +35,7 @@ from prequential.learners.transformer.trainer import Trainer
 from prequential.learners.versioned import Versioned
 from prequential.memory_limits import check_fits
 from prequential.models.extractors.own import name_of
+from prequential.models.lookback import MAX_LAG
 from prequential.models.make import OwnNetwork, make_model
 from prequential.models.transformer import Transformer
 from prequential.renames import SETTINGS, takes_old_names
@@ -46,6 +47,8 @@ from prequential.streams.journal.log import Durability
 from prequential.streams.journal.reading import ranges
 from prequential.streams.stream import Stream
 from prequential.trust import names_from, stored_arguments
+
+QUERIES_AT_ONCE = 128  # examples predicted in one pass where labels come late
 
 
 class Parts(NamedTuple):
@@ -217,11 +220,57 @@ class Learner(ChunkedLearner):
         if self._parts is None:
             return uniform_log_proba(len(x), self.labels.capacity)
         features, after = self._parts.inputs.predict(x)
+        queries = Queries(features, np.full(len(x), self._num_seen.current))
+        if self.settings.label_delay:
+            missing = np.zeros(len(x), dtype=np.int64)
+            queries = replace(queries, missing=missing, position=missing + self.settings.label_delay)
         with self._parts.trainer.predicting():
-            prediction = self._parts.ensemble.predict(features, self._num_seen.current)
+            prediction = self._parts.ensemble.predict(queries)
         if len(x) == 1:
             self._last_prediction = LastPrediction(x.dtype, x.tobytes(), features, after, prediction)
         return prediction.log_probs.copy()  # it is the caller's, and the prediction may be used again
+
+    def _predict_late(self, x: np.ndarray, waiting: np.ndarray) -> np.ndarray:
+        if self._parts is None or (len(x) == 1 and not len(waiting)):
+            return self._predict(x)
+        waiting = waiting[-MAX_LAG:]
+        features = self._parts.inputs.predict_sequence(np.concatenate([waiting, x]), len(waiting))
+        position = len(waiting) + np.arange(len(x))
+        return self._answer(features, np.full(len(x), self._num_seen.current), np.zeros_like(position), position)
+
+    def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+        assert self._parts is not None
+        inputs, waiting = self._parts.inputs, len(rows) - len(class_ids)
+        predicted: list[np.ndarray] = []
+
+        def ask(part: slice) -> Callable[[], None]:
+            # by the statistics of what came before: features of later rows must not reach them
+            count, first = part.stop - part.start, max(part.start, part.start + waiting - MAX_LAG)
+            features = inputs.predict_sequence(rows[first : part.stop + waiting], part.start + waiting - first)
+            num_seen = num_seen_before(class_ids[part], self._num_seen.current)
+
+            def predict() -> None:
+                missing = np.arange(count, 0, -1)  # of the labels of this part, which the current state has by now
+                predicted.append(self._answer(features, num_seen, missing, waiting - missing))
+
+            return predict
+
+        self._take_chunks(rows[: len(class_ids)], class_ids, report=False, ask=ask)
+        return np.concatenate(predicted)
+
+    def _answer(
+        self, features: np.ndarray, num_seen: np.ndarray, missing: np.ndarray, position: np.ndarray
+    ) -> np.ndarray:
+        """Log-probabilities (n, capacity) of examples whose labels come late."""
+        assert self._parts is not None
+        position = np.maximum(position, (self.settings.label_delay or 0) - missing)
+        parts = []
+        with self._parts.trainer.predicting():
+            for start in range(0, len(features), QUERIES_AT_ONCE):
+                at = slice(start, start + QUERIES_AT_ONCE)
+                queries = Queries(features[at], num_seen[at], missing[at], position[at])
+                parts.append(self._parts.ensemble.predict(queries).log_probs)
+        return np.concatenate(parts)
 
     def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         if self.settings.async_steps and os.getpid() != self._process:
@@ -230,23 +279,32 @@ class Learner(ChunkedLearner):
         self._memory.write(x, [self.labels[class_id] for class_id in class_ids])
         return class_ids
 
-    def _take_chunks(self, x: np.ndarray, class_ids: np.ndarray, *, report: bool) -> list[np.ndarray]:
+    def _take_chunks(
+        self, x: np.ndarray, class_ids: np.ndarray, *, report: bool, ask: Ask | None = None
+    ) -> list[np.ndarray]:
         assert self._parts is not None
         self._changing = False
         self._parts.trainer.check()
-        return super()._take_chunks(x, class_ids, report=report)
+        return super()._take_chunks(x, class_ids, report=report, ask=ask)
 
-    def _take_part(self, x: np.ndarray, class_ids: np.ndarray, report: bool) -> np.ndarray:
+    def _take_part(
+        self,
+        x: np.ndarray,
+        class_ids: np.ndarray,
+        lags: np.ndarray | None,
+        report: bool,
+        predict: Callable[[], None] | None,
+    ) -> np.ndarray:
         self._memory.advance(len(class_ids))
-        return super()._take_part(x, class_ids, report)
+        return super()._take_part(x, class_ids, lags, report, predict)
 
-    def _extend(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+    def _extend(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray:
         assert self._parts is not None
         last, self._last_prediction = self._last_prediction, None
-        if last is not None and not last.is_of(x):
+        if last is not None and (lags is not None or not last.is_of(x)):
             last = None
         features = self._parts.inputs.extend(x, None if last is None else (last.features, last.after))
-        batch = self._batch(features, class_ids, self._num_seen.current)
+        batch = self._batch(features, class_ids, self._num_seen.current, lags)
         with self._parts.trainer.predicting():
             log_probs = self._parts.ensemble.extend(batch, None if last is None else last.prediction)
         self._num_seen.extend(max(self._num_seen.current, int(class_ids.max()) + 1))
@@ -258,12 +316,12 @@ class Learner(ChunkedLearner):
         stop = self.num_committed + count
         self._to_replay = [] if self._frozen(stop) or self._first_turn else self._parts.replay.read(stop)
 
-    def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+    def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray:
         """The steps on a chunk and on what is replayed; its log-probabilities from before them."""
         assert self._parts is not None
         inputs, ensemble, replay, trainer = self._parts
         self._last_prediction = None
-        batch = self._batch(inputs.commit(x), class_ids, self._num_seen.committed)
+        batch = self._batch(inputs.commit(x), class_ids, self._num_seen.committed, lags)
         self._num_seen.commit(max(self._num_seen.committed, int(class_ids.max()) + 1))
         start, stop = self.num_committed, self.num_committed + len(class_ids)
         passed = None
@@ -273,9 +331,10 @@ class Learner(ChunkedLearner):
         if self._frozen(stop):
             trainer.finish()
         else:
-            replayed = (
-                replay.repeat(batch) if self._first_turn else replay.batches(self._to_replay, self._num_seen.committed)
-            )
+            if self._first_turn:
+                replayed = replay.repeat(batch)
+            else:
+                replayed = replay.batches(self._to_replay, self._num_seen.committed, batch.lags)
             passed = trainer.train_chunk(batch, replayed, start) or passed
             replay.advance(start, stop)
         return ensemble.commit(batch, passed)
@@ -289,8 +348,12 @@ class Learner(ChunkedLearner):
         """Whether a chunk that ends here is no longer learned by gradient."""
         return self.settings.freeze_at is not None and stop > self.settings.freeze_at
 
-    def _batch(self, features: np.ndarray, class_ids: np.ndarray, num_seen: int) -> Batch:
-        return Batch(features, class_ids, num_seen_before(class_ids, num_seen))
+    def _batch(self, features: np.ndarray, class_ids: np.ndarray, num_seen: int, lags: np.ndarray | None) -> Batch:
+        if self.settings.label_delay:
+            lags = np.maximum(np.zeros_like(class_ids) if lags is None else lags, self.settings.label_delay)
+        if lags is not None:
+            lags = np.minimum(lags, MAX_LAG)
+        return Batch(features, class_ids, num_seen_before(class_ids, num_seen), lags)
 
     def flush(self) -> None:
         """Takes the steps of the unfinished chunk now. The next chunk is the rest of it."""

@@ -64,16 +64,30 @@ class Mixer:
         products, parts = len(learning_rates), num_experts + len(learning_rates)
         even = Weights(np.full(parts, -np.log(parts)), np.full((products, num_experts), 1 / num_experts))
         self._weights = Versioned(even)
+        self._earlier: list[Weights] = []  # before each example since the chunk boundary, oldest first
 
-    def predict(self, log_probs: np.ndarray, counts: Counts = None) -> tuple[np.ndarray, Mixed | None]:
+    def predict(
+        self, log_probs: np.ndarray, counts: Counts = None, missing: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Mixed | None]:
         """The mixture (n, K) of log-probabilities (M, n, K), each example as the next one. Changes nothing.
 
-        `counts` (n, K) is how much each class id counts in a sum over all; by default 1. For one example alone, also what
-        `extend` can reuse.
+        `counts` (n, K) is how much each class id counts in a sum over all; by default 1. With `missing` (n,), the
+        weights are those before so many of the latest labels, all of them since the last chunk boundary. For one
+        example alone, also what `extend` can reuse.
         """
         if len(log_probs) == 1:
             return np.asarray(log_probs[0]), None
-        log_weights, exponents = self._weights.current
+        if missing is not None and missing.any():
+            versions = [*self._earlier, self._weights.current]
+            rows = [
+                self._mix_next(versions[-1 - m], log_probs[:, i : i + 1], None if counts is None else counts[i : i + 1])
+                for i, m in enumerate(missing)
+            ]
+            return np.concatenate([mixed for mixed, _ in rows]), None
+        return self._mix_next(self._weights.current, log_probs, counts)
+
+    def _mix_next(self, weights: Weights, log_probs: np.ndarray, counts: Counts) -> tuple[np.ndarray, Mixed | None]:
+        log_weights, exponents = weights
         experts = log_probs.transpose(1, 0, 2).astype(np.float64)  # (n, M, K)
         products = _product(exponents, np.maximum(experts, LOWEST), None if counts is None else counts[:, None])
         experts = np.concatenate([experts, products], 1)
@@ -92,11 +106,13 @@ class Mixer:
         `predicted` is what `predict` gave for this very example, if it did.
         """
         if predicted is None:
-            mixed, weights = self._mix_sequence(self._weights.current, log_probs, class_ids, counts)
+            mixed, earlier, weights = self._mix_sequence(self._weights.current, log_probs, class_ids, counts)
+            self._earlier += earlier
             self._weights.extend(weights)
             return mixed
         log_weights, exponents = self._weights.current
         experts, products = np.split(predicted.experts[0], [len(log_probs)])
+        self._earlier.append(self._weights.current)
         count = None if counts is None else counts[0]
         exponents = self._learn_exponents(exponents, np.maximum(experts, LOWEST), products, class_ids[0], count)
         self._weights.extend(Weights(self._reweigh(log_weights, predicted.experts[0, :, class_ids[0]]), exponents))
@@ -104,14 +120,17 @@ class Mixer:
 
     def commit(self, log_probs: np.ndarray, class_ids: np.ndarray, counts: Counts = None) -> np.ndarray:
         """The mixture for a whole chunk, from the last boundary on."""
-        mixed, weights = self._mix_sequence(self._weights.committed, log_probs, class_ids, counts)
+        mixed, _, weights = self._mix_sequence(self._weights.committed, log_probs, class_ids, counts)
         self._weights.commit(weights)
+        self._earlier = []
         return mixed
 
     def state_dict(self) -> dict[str, Any]:
+        """What is before single examples is left out: it is asked for only within the call that learns them."""
         return {"committed": self._weights.committed._asdict(), "current": self._weights.current._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._earlier = []
         committed, current = (
             Weights(*(np.array(state[version][name]) for name in Weights._fields))
             for version in ("committed", "current")
@@ -121,24 +140,30 @@ class Mixer:
 
     def _mix_sequence(
         self, weights: Weights, log_probs: np.ndarray, class_ids: np.ndarray, counts: Counts
-    ) -> tuple[np.ndarray, Weights]:
-        """The mixture (n, K) of log-probabilities (M, n, K), each after the labels before it; the weights after all."""
+    ) -> tuple[np.ndarray, list[Weights], Weights]:
+        """The mixture (n, K) of log-probabilities (M, n, K), each after the labels before it.
+
+        Also the weights before each, and those after all.
+        """
         if len(log_probs) == 1:
-            return np.asarray(log_probs[0]), weights
+            return np.asarray(log_probs[0]), [], weights
         log_weights, exponents = weights
         experts = log_probs.transpose(1, 0, 2).astype(np.float64)  # (n, M, K)
         rows = np.arange(len(class_ids))
         products = np.empty((len(class_ids), len(exponents), experts.shape[2]))
+        earlier = [exponents] * len(class_ids)  # before each example
         for t, bounded in enumerate(np.maximum(experts, LOWEST) if len(exponents) else ()):
             count = None if counts is None else counts[t]
             products[t] = product = _product(exponents, bounded, count)
+            earlier[t] = exponents
             exponents = self._learn_exponents(exponents, bounded, product, class_ids[t], count)
         experts = np.concatenate([experts, products], 1)  # (n, M + R, K)
         before = np.empty(experts.shape[:2])  # the log-weights before each example
         for t, gained in enumerate(experts[rows, :, class_ids]):
             before[t] = log_weights
             log_weights = self._reweigh(log_weights, gained)
-        return _mixture(before, experts), Weights(log_weights, exponents)
+        versions = [Weights(*pair) for pair in zip(before, earlier, strict=True)]
+        return _mixture(before, experts), versions, Weights(log_weights, exponents)
 
     def _learn_exponents(
         self, exponents: np.ndarray, bounded: np.ndarray, product: np.ndarray, class_id: int, count: Counts

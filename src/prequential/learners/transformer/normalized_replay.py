@@ -41,13 +41,19 @@ class NormalizedReplay(Replay):
         self._inputs = inputs
         self._normalizers = [inputs.new_normalizer() for _ in range(num_streams)]
 
-    def batches(self, chunks: list[ReplayChunk], num_seen: int) -> Iterator[ReplayBatch]:
-        """The chunks as batches, when so many labels have been seen; the statistics move on with each."""
+    def batches(
+        self, chunks: list[ReplayChunk], num_seen: int, lags: np.ndarray | None = None
+    ) -> Iterator[ReplayBatch]:
+        """The chunks as batches, when so many labels have been seen; the statistics move on with each.
+
+        `lags` are those of the chunk that has just been learned: what is replayed is seen as late as labels are now.
+        """
         for stream, restarts, x, class_ids in chunks:
             if restarts:
                 self._normalizers[stream] = self._inputs.new_normalizer()
             features = self._inputs.transform_replayed(x, self._normalizers[stream])
-            yield ReplayBatch(stream, restarts, Batch(features, class_ids, np.full(len(class_ids), num_seen)))
+            batch = Batch(features, class_ids, np.full(len(class_ids), num_seen), _fitted(lags, len(class_ids)))
+            yield ReplayBatch(stream, restarts, batch)
 
     def repeat(self, batch: Batch) -> Iterator[ReplayBatch]:
         """The first chunk, which has just been scored, for every stream: there is no other past yet."""
@@ -63,3 +69,8 @@ class NormalizedReplay(Replay):
         for normalizer, saved in zip(self._normalizers, state["normalizers"], strict=True):
             if normalizer is not None:
                 normalizer.load_state_dict(saved)
+
+
+def _fitted(lags: np.ndarray | None, n: int) -> np.ndarray | None:
+    """The lags of a chunk for one of another length, the last one repeated."""
+    return None if lags is None else np.pad(lags[:n], (0, max(0, n - len(lags))), mode="edge")

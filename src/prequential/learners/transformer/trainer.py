@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,6 +21,7 @@ from prequential.learners.transformer.optimizer import Optimizer
 from prequential.models.extractors import has_dropout, seed_dropout
 from prequential.models.extractors.own import OwnExtractor
 from prequential.models.kv_cache import Context, KVState, stack_contexts
+from prequential.models.lookback import LookBack
 from prequential.models.precision import autocast
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
@@ -143,7 +145,7 @@ class Trainer:
     def _forward_backward(self, stack: _Stack, weight: float) -> NetworkPass:
         """A pass over stacked streams, and the gradient of its loss times a weight."""
         with autocast(self.model):
-            outs, new = self.model(stack.x, stack.y.view(stack.x.shape[:2]), stack.past)
+            outs, new = self.model(stack.x, stack.y.view(stack.x.shape[:2]), stack.past, stack.look)
         rows = [
             [head.log_probs(out[row], prior) for head, out in zip(self.model.all_heads, outs, strict=True)]
             for row, prior in enumerate(stack.priors)
@@ -203,6 +205,7 @@ class _Stack(NamedTuple):
     y: Tensor  # (B * S,)
     past: KVState
     priors: list[Tensor | None]  # (S, K) of each stream
+    look: LookBack | None = None  # what each example may see, where labels came late
 
 
 def _stack(batches: list[Batch], contexts: list[Context], model: Transformer) -> _Stack:
@@ -210,9 +213,19 @@ def _stack(batches: list[Batch], contexts: list[Context], model: Transformer) ->
     xs = [on_device(batch.x, device) for batch in batches]
     ys = [on_device(batch.class_ids, device) for batch in batches]
     priors = [class_prior_tensor(model, batch.num_seen) for batch in batches]
+    look = _stack_lookbacks(batches)
+    if look is not None:
+        for batch, context in zip(batches, contexts, strict=True):
+            context.reserve(batch.max_lag)
     if len(batches) == 1:
-        return _Stack(xs[0][None], ys[0], contexts[0].committed(), priors)
-    return _Stack(torch.stack(xs), torch.cat(ys), stack_contexts(contexts), priors)
+        return _Stack(xs[0][None], ys[0], contexts[0].committed(beyond=look is not None), priors, look)
+    return _Stack(torch.stack(xs), torch.cat(ys), stack_contexts(contexts, beyond=look is not None), priors, look)
+
+
+def _stack_lookbacks(batches: list[Batch]) -> LookBack | None:
+    if all(batch.lags is None for batch in batches):
+        return None
+    return LookBack.of_lags(np.stack([np.zeros(len(b), int) if b.lags is None else b.lags for b in batches]))
 
 
 def _copies(network: nn.Module) -> dict[str, Tensor]:

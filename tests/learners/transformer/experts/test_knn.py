@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from prequential.labels import num_seen_before
-from prequential.learners.transformer.batch import Batch
+from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts.knn import NEAREST, PRIOR_WEIGHT, KNNExpert
 
 
@@ -13,7 +13,7 @@ class Probs:
         self.expert = KNNExpert(**sizes)
 
     def predict(self, x):
-        return np.exp(self.expert.predict(x, 3).log_probs[0])
+        return np.exp(self.expert.predict(Queries(x, np.full(len(x), 3))).log_probs[0])
 
     def extend(self, x, class_ids):
         return np.exp(self.expert.extend(batch(x, class_ids))[0])
@@ -148,7 +148,7 @@ def test_equal_inputs_count_alike(same):
 
 def test_labels_not_seen_yet_share_the_prior_of_one():
     knn = KNNExpert(memory=4, chunk_size=2, width=1, num_classes=5)
-    probs = np.exp(knn.predict(np.float32([[0]]), num_seen=2).log_probs[0, 0])
+    probs = np.exp(knn.predict(Queries(np.float32([[0]]), np.array([2]))).log_probs[0, 0])
     assert probs.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 9, 1 / 9, 1 / 9])
 
 
@@ -158,7 +158,7 @@ def test_what_was_predicted_is_not_computed_again(monkeypatch):
     for expert in (knn, other):
         expert.commit(Batch(x[:4], class_ids[:4], num_seen_before(class_ids[:4], 0)))
     new = batch(x[4:5], class_ids[4:5])
-    predicted = knn.predict(x[4:5], 3)
+    predicted = knn.predict(Queries(x[4:5], np.array([3])))
     expected = other.extend(new)
     monkeypatch.setattr(KNNExpert, "_knn_probs", None)
     assert np.array_equal(knn.extend(new, predicted), expected)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from prequential.learners.transformer.batch import Batch
+from prequential.learners.transformer.batch import Batch, Queries
 
 
 class Predicted(NamedTuple):
@@ -25,12 +25,12 @@ class Expert(Protocol):
 
     num_predictions: int  # M, of each example
 
-    def predict(self, x: np.ndarray, num_seen: int) -> Predicted:
-        """Predicts n inputs, each as the next example, when so many labels have been seen. Changes nothing."""
+    def predict(self, queries: Queries) -> Predicted:
+        """Predicts n inputs, each from the labels that had arrived when it was asked. Changes nothing."""
         ...
 
     def extend(self, batch: Batch, predicted: Predicted | None = None) -> np.ndarray:
-        """Predicts examples after the chunk boundary, each after the ones before it, and learns them.
+        """Predicts examples after the chunk boundary, each as it was asked, and learns them.
 
         `predicted` is what `predict` gave for this very example, if it did.
         """

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from prequential.labels import log_class_prior
-from prequential.learners.transformer.batch import Batch
+from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts.expert import Predicted
 from prequential.models.heads import mix_with_prior
 from prequential.models.kv_cache import KVCache
@@ -40,7 +40,7 @@ class KNNExpert:
     --------
     >>> knn = KNNExpert(memory=4, chunk_size=2, width=1, num_classes=2)
     >>> _ = knn.commit(Batch(np.float32([[0], [9]]), np.array([0, 1]), np.array([0, 1])))
-    >>> knn.predict(np.float32([[8]]), num_seen=2).log_probs.argmax().item()
+    >>> knn.predict(Queries(np.float32([[8]]), num_seen=np.array([2]))).log_probs.argmax().item()
     1
     """
 
@@ -48,28 +48,32 @@ class KNNExpert:
 
     def __init__(self, *, memory: int, chunk_size: int, width: int, num_classes: int) -> None:
         self.memory, self.width, self.num_classes = memory, width, num_classes
-        self._capacity = memory + chunk_size
+        self._chunk_size = chunk_size
         self._past = KVCache(
             depth=1, window=memory, chunk_tokens=chunk_size, key_width=width, device=torch.device("cpu"), labels=True
         )
 
-    def predict(self, x: np.ndarray, num_seen: int) -> Predicted:
-        knn_probs = self._knn_probs(self._keys(x), self._past.current(), None)
-        log_probs = self._log_probs(knn_probs, np.full(len(x), num_seen))
-        return Predicted(log_probs)
+    def predict(self, queries: Queries) -> Predicted:
+        past = self._past.current(beyond=queries.missing is not None)
+        hidden = None if queries.missing is None else self._hidden_from(queries.missing, past[0].shape[2])
+        knn_probs = self._knn_probs(self._keys(queries.x), past, None, hidden)
+        return Predicted(self._log_probs(knn_probs, queries.num_seen))
 
     def extend(self, batch: Batch, predicted: Predicted | None = None) -> np.ndarray:
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         if predicted is None:
-            log_probs = self._log_probs(self._knn_probs(keys, self._past.current(), labels), batch.num_seen)
+            knn_probs = self._knn_probs(keys, self._past.current(), labels, _hidden_later(batch.lags, len(batch)))
+            log_probs = self._log_probs(knn_probs, batch.num_seen)
         else:
             log_probs = predicted.log_probs
+        if batch.lags is not None:  # what is asked before some of these labels arrived sees as many others
+            self._past.reserve(self._chunk_size)
         self._past.extend((keys[None, None], labels[None, None, :, None]))
         return log_probs
 
     def commit(self, batch: Batch) -> np.ndarray:
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
-        knn_probs = self._knn_probs(keys, self._past.committed(), labels)
+        knn_probs = self._knn_probs(keys, self._past.committed(), labels, _hidden_later(batch.lags, len(batch)))
         self._past.commit((keys[None, None], labels[None, None, :, None]))
         return self._log_probs(knn_probs, batch.num_seen)
 
@@ -83,19 +87,25 @@ class KNNExpert:
         """Of one size from the start on: what is not there yet is 0."""
         kept = self._past.state_dict()
         x, class_ids = torch.as_tensor(kept["k"])[0, 0], torch.as_tensor(kept["v"])[0, 0, :, 0]
-        room = (0, self._capacity - len(class_ids))
+        room = (0, self.memory + self._chunk_size + int(kept.get("num_beyond", 0)) - len(class_ids))
         return {
             "x": F.pad(x, (0, 0, *room)),
             "class_ids": F.pad(class_ids, room),
             "count": len(class_ids),
             "num_fresh": kept["num_fresh"],
+            **({"num_beyond": kept["num_beyond"]} if "num_beyond" in kept else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         count = int(state["count"])
         x, class_ids = torch.as_tensor(state["x"])[:count], torch.as_tensor(state["class_ids"])[:count]
         kept = {"k": x[None, None], "v": class_ids[None, None, :, None], "num_fresh": state["num_fresh"]}
-        self._past.load_state_dict(kept)
+        self._past.load_state_dict({**kept, "num_beyond": state.get("num_beyond", 0)})
+
+    def _hidden_from(self, missing: np.ndarray, past: int) -> Tensor:
+        """Which of the past examples each query may not use, (n, P): those without a label yet, and older ones."""
+        age = np.arange(past, 0, -1)
+        return torch.from_numpy((age <= missing[:, None]) | (age > missing[:, None] + self.memory))
 
     def _keys(self, x: np.ndarray) -> Tensor:
         return torch.from_numpy(x)[:, : self.width].float()
@@ -104,10 +114,13 @@ class KNNExpert:
         prior = log_class_prior(num_seen, self.num_classes)
         return mix_with_prior(knn_probs, None if prior is None else torch.from_numpy(prior)).numpy()[None]
 
-    def _knn_probs(self, x: Tensor, past: tuple[Tensor, Tensor], own: Tensor | None) -> Tensor:
+    def _knn_probs(
+        self, x: Tensor, past: tuple[Tensor, Tensor], own: Tensor | None, hidden: Tensor | None = None
+    ) -> Tensor:
         """The weights of the labels among the nearest neighbors, (n, K); they sum to less than 1.
 
-        Where x has labels (`own`), its examples are neighbors of those after them.
+        Where x has labels (`own`), its examples are neighbors of those after them. What is `hidden`, (n, latest ones),
+        is no neighbor: its label came later than the question.
         """
         keys, labels = past[0][0, 0], past[1][0, 0, :, 0]
         if own is not None and len(own) > 1:
@@ -123,6 +136,9 @@ class KNNExpert:
             distance[:, before:].masked_fill_(square.triu(), torch.inf)  # itself and later ones
             if before + n > self.memory:  # those that the last of them push out, for each from the one before it on
                 distance[:, :n].masked_fill_(square.tril(before - self.memory - 1), torch.inf)
+        if hidden is not None:
+            latest = min(hidden.shape[1], len(labels))
+            distance[:, len(labels) - latest :].masked_fill_(hidden[:, hidden.shape[1] - latest :], torch.inf)
         nearest, at = distance.topk(min(NEAREST, len(labels)), largest=False, sorted=False)
         nearest = nearest + x.square().sum(1, keepdim=True)
         finite = nearest.isfinite()  # those too far for a number do not count
@@ -131,3 +147,12 @@ class KNNExpert:
         weight = torch.exp(-nearest / (nearest.sum(1, keepdim=True) / count + 1e-9)) * finite
         total = weight.sum(1, keepdim=True)
         return knn_probs.scatter_add_(1, labels[at], weight / (total * (1 + PRIOR_WEIGHT / count) + 1e-9))
+
+
+def _hidden_later(lags: np.ndarray | None, n: int) -> Tensor | None:
+    """Which of the latest examples, they themselves included, each of n examples may not use; None: its own later ones."""
+    if lags is None:
+        return None
+    own = n if n > 1 else 0  # one alone is not among the columns
+    position = np.arange(-int(lags.max(initial=0)), own)
+    return torch.from_numpy(position >= (np.arange(n) - lags)[:, None])

@@ -11,7 +11,7 @@ from torch import Tensor
 from prequential.labels import log_class_prior
 from prequential.learners.base import uniform_where_nan
 from prequential.learners.device import on_device
-from prequential.learners.transformer.batch import Batch
+from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.experts.expert import Predicted
 from prequential.models.kv_cache import Context, KVState
@@ -45,27 +45,34 @@ class NetworkExpert:
         self.model, self.context, self.ranks = model, context, ranks
         self.num_predictions = len(model.output_heads)
 
-    def predict(self, x: np.ndarray, num_seen: int) -> Predicted:
+    def predict(self, queries: Queries) -> Predicted:
         self._eval()
-        past = self.context.current()
+        look, x = queries.lookback, queries.x
+        past = self.context.current(beyond=look is not None)
         with torch.no_grad(), autocast(self.model):
+            if look is not None:
+                log_probs = head_log_probs(
+                    self.model, self.model.predict_late(self._tensor(x), past, look), queries.num_seen
+                )
+                return Predicted(_as_numpy(log_probs))
             parts = [self.model.predict_next(self._tensor(x[i : i + AT_ONCE]), past) for i in range(0, len(x), AT_ONCE)]
             outs, new = parts[0]
             if len(parts) > 1:
                 outs = [torch.cat(of_head) for of_head in zip(*(part[0] for part in parts), strict=True)]
-            log_probs = head_log_probs(self.model, outs, np.full(len(x), num_seen))
+            log_probs = head_log_probs(self.model, outs, queries.num_seen)
         return Predicted(_as_numpy(log_probs), new if len(x) == 1 else None)
 
     def extend(self, batch: Batch, predicted: Predicted | None = None) -> np.ndarray:
         if not self.ranks.first:
             return self._share(None, len(batch))
-        if predicted is not None and predicted.reuse is not None:
+        if predicted is not None and predicted.reuse is not None and batch.lags is None:
             with torch.no_grad():
                 new = self.model.attach_label(predicted.reuse, self._tensor(batch.class_ids)[None])
             if new is not None:
                 self.context.extend(new)
                 return predicted.log_probs
-        passed = self._pass(self.context.current(), batch)
+        self.context.reserve(batch.max_lag)
+        passed = self._pass(self.context.current(beyond=batch.lags is not None), batch)
         self.context.extend(passed.new)
         return self._share(passed.log_probs, len(batch))
 
@@ -80,7 +87,10 @@ class NetworkExpert:
 
     def forward(self, batch: Batch) -> NetworkPass | None:
         """A pass over a whole chunk, from the last boundary on. Changes nothing. None: another process does it."""
-        return self._pass(self.context.committed(), batch) if self.ranks.first else None
+        if not self.ranks.first:
+            return None
+        self.context.reserve(batch.max_lag)
+        return self._pass(self.context.committed(beyond=batch.lags is not None), batch)
 
     def grow(self, num_classes: int) -> None:
         """Nothing to do: the model is the trainer's, which makes it grow."""
@@ -97,7 +107,8 @@ class NetworkExpert:
     def _pass(self, past: KVState, batch: Batch) -> NetworkPass:
         self._eval()
         with torch.no_grad(), autocast(self.model):
-            outs, new = self.model(self._tensor(batch.x)[None], self._tensor(batch.class_ids)[None], past)
+            y = self._tensor(batch.class_ids)[None]
+            outs, new = self.model(self._tensor(batch.x)[None], y, past, batch.lookback)
             return NetworkPass(head_log_probs(self.model, [out[0] for out in outs], batch.num_seen), new)
 
     def _eval(self) -> None:

@@ -1,0 +1,101 @@
+"""The protocols in which labels come late."""
+
+import numpy as np
+import pytest
+
+from prequential import ArrayStream, LastLabel, Learner, evaluate, make_learner
+from prequential.errors import BadSetting
+from prequential.evaluation.late_labels import LateLabels
+from prequential.testing.examples import make_examples
+
+X, Y = make_examples(90)
+
+
+def small(**changes):
+    return Learner(3, width=16, depth=1, window=16, chunk_size=8, num_streams=2, num_neighbors=32, **changes)
+
+
+def charged(learner, *, stop=None, **protocol):
+    """The log-losses of all rows, in the order of the stream."""
+    losses = []
+    evaluate(
+        ArrayStream(X, Y), learner, stop=stop, after=lambda _, __, charges: losses.append(charges.log_loss), **protocol
+    )
+    return np.concatenate(losses)
+
+
+def one_at_a_time(learner, delay):
+    """The same protocol in plain words: predict row t, then learn row t - delay."""
+    losses, waiting = [], []
+    for t in range(len(Y)):
+        log_p = learner.predict_log_proba_late(X[t : t + 1], X[[row for row, _ in waiting]] if waiting else None)
+        known = learner.labels.known
+        label = log_p[0, known.index(Y[t])] if Y[t] in known else None
+        if label is None:
+            unseen = log_p[0, len(known) :]
+            label = np.logaddexp.reduce(unseen) - np.log(len(unseen))
+        losses.append(-label)
+        waiting.append((t, learner.position))
+        if len(waiting) > delay:
+            row, asked_at = waiting.pop(0)
+            learner.learn_many(X[row : row + 1], [Y[row]], [asked_at])
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("delay", [1, 5, 20])
+@pytest.mark.parametrize("make", [small, lambda: LastLabel(3), lambda: make_learner("er", 3)], ids=["pi", "last", "er"])
+def test_the_blocks_of_the_delay_protocol_are_the_loop_in_plain_words(make, delay):
+    assert np.allclose(charged(make(), delay=delay), one_at_a_time(make(), delay), atol=2e-4)
+
+
+def test_a_batch_of_one_and_no_delay_change_nothing():
+    assert np.array_equal(charged(small()), charged(small(), delay=0, label_batches=1))
+
+
+@pytest.mark.parametrize("protocol", [{"delay": 6}, {"label_batches": 10}])
+def test_a_protocol_goes_on_where_it_was_stopped(protocol):
+    whole = charged(small(), **protocol)
+    learner, late = small(), LateLabels(delay=protocol.get("delay", 0), batch=protocol.get("label_batches", 1))
+    stream, parts = ArrayStream(X, Y), []
+
+    def after(position, chunk, charges):
+        parts.append(charges.log_loss)
+        return position == 40
+
+    evaluate(stream, learner, late=late, after=after)
+    state, saved = late.state_dict(), learner.state_dict()
+    again, resumed = LateLabels(delay=late.delay, batch=late.batch), small()
+    resumed.replay_from(stream)
+    resumed.load_state_dict(saved)
+    again.load_state_dict(state, stream, 40)
+    evaluate(stream, resumed, start=40, late=again, after=lambda _, __, charges: parts.append(charges.log_loss))
+    assert np.array_equal(np.concatenate(parts), whole)
+
+
+def test_a_learner_that_knows_how_late_labels_are_beats_one_that_does_not():
+    """Labels that repeat with period 4: with the last 6 out, only their place in the window tells which is next."""
+    y = [t % 4 for t in range(800)]
+    stream = ArrayStream(np.zeros((800, 1)), y)
+    settings = {"width": 32, "depth": 1, "window": 32, "chunk_size": 8, "num_streams": 4, "method": "paper"}
+    learner = Learner(4, learning_rate=0.3, **settings)
+    scores = evaluate(stream, learner, delay=6)
+    naive = Learner(4, learning_rate=0.3, **settings)
+    correct = []
+    for t, label in enumerate(y):
+        correct.append(naive.predict([0.0]) == label)
+        if t >= 6:
+            naive.learn([0.0], y[t - 6])
+    assert scores.accuracy > np.mean(correct) + 0.2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "sentence"),
+    [
+        ({"delay": -1}, r"delay \(-1\) must be at least 0"),
+        ({"label_batches": 0}, r"label_batches \(0\) must be at least 1"),
+        ({"delay": 2, "label_batches": 3}, r"delay \(2\) and label_batches \(3\) cannot both be given"),
+    ],
+)
+def test_bad_protocols(protocol, sentence):
+    with pytest.raises(BadSetting, match=sentence):
+        charged(LastLabel(3), **protocol)
