@@ -234,7 +234,7 @@ def weigh_unseen(log_p: np.ndarray, num_seen: np.ndarray) -> np.ndarray:
     >>> np.exp(weigh_unseen(np.log([[0.25, 0.25, 0.25, 0.25]]), np.array([1]))).round(3).tolist()
     [[0.5, 0.167, 0.167, 0.167]]
     """
-    if num_seen[0] >= log_p.shape[1]:
+    if num_seen[0] >= log_p.shape[1] - 1:  # at most one is free
         return log_p
     weighed = log_p + _log_weights(num_seen, log_p.shape[1])
     return np.asarray(weighed - np.logaddexp.reduce(weighed, axis=1, keepdims=True), log_p.dtype)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from prequential import OnlineLearner, check_learner
+from prequential.labels import weigh_unseen
 from prequential.learners.gate import as_examples
 from prequential.testing.learners import CHECKS
 
@@ -24,7 +25,10 @@ class Counts(OnlineLearner):
 
     def _predict(self, x):
         counts = self.counts[(x[:, 0] > 0).astype(int)]
-        return np.log(counts / counts.sum(1, keepdims=True))
+        return weigh_unseen(np.log(counts / counts.sum(1, keepdims=True)), np.full(len(x), self.num_seen))
+
+    def _grow(self, capacity):
+        self.counts = np.pad(self.counts, ((0, 0), (0, capacity - self.counts.shape[1])), constant_values=1)
 
     def _learn(self, x, class_ids):
         np.add.at(self.counts, ((x[:, 0] > 0).astype(int), class_ids), 1)
@@ -187,6 +191,48 @@ class NewClasses(Counts):
         return log_p
 
 
+class ClassesLeftOut(Counts):
+    def _grow(self, capacity):  # for a whole call, before its first example
+        super()._grow(capacity)
+        self.counts[:] = 1
+
+
+class UnseenLabels(Counts):
+    def _predict(self, x):
+        counts = self.counts[(x[:, 0] > 0).astype(int)]
+        return np.log(counts / counts.sum(1, keepdims=True))
+
+
+class Growth(Counts):
+    def _grow(self, capacity):
+        super()._grow(capacity)
+        self.counts[:, 8:] = 0.5
+
+
+class GrowthOfAll(Counts):
+    def _grow(self, capacity):
+        super()._grow(capacity)
+        self.counts += 1
+
+
+class GrownState(Counts):
+    def _state_dict(self):
+        return {"counts": self.counts[:, :8].copy()}
+
+
+class GrownStateLeftBehind(Counts):
+    def _begin_call(self, class_ids):
+        super()._begin_call(class_ids)
+        self.grown = self.labels.capacity
+
+    def _accept(self, x, ys):
+        self.grown = self.labels.capacity_for(len(set(map(str, ys))))
+        return super()._accept(x, ys)
+
+    def _state_dict(self):
+        return {**super()._state_dict(), "grown": getattr(self, "grown", 8)}
+
+
 class BadInput(Counts):
     def _admitted(self, xs, ys):
         return super()._admitted(np.nan_to_num(as_examples(xs, self.position, missing=True)), ys)  # NaN passes as 0
@@ -256,7 +302,7 @@ class SnapshotsRounded(Counts):
     def _take_copy(self, other, *, snapshot):
         super()._take_copy(other, snapshot=snapshot)
         if snapshot:
-            self.counts *= 1 + 1e-9
+            self.counts[:, 0] *= 1 + 1e-9
 
 
 class SnapshotsLearn(Counts):
@@ -345,6 +391,10 @@ MUTANTS = {  # what the check must say of each
     "check_inputs_are_copied": {InputsAreCopied: "kept hold of an array"},
     "check_save_load": {SaveLoad: "what was loaded at example 0 differs"},
     "check_new_classes": {NewClasses: "the names of the labels changed the losses"},
+    "check_classes_left_out": {ClassesLeftOut: "and is predicted at"},
+    "check_unseen_labels": {UnseenLabels: "the others have a probability of"},
+    "check_growth": {Growth: "changed the probabilities", GrowthOfAll: "changed the probabilities"},
+    "check_grown_state": {GrownState: "goes on otherwise", GrownStateLeftBehind: "learner that has grown differs"},
     "check_bad_input": {BadInput: "no error was raised"},
     "check_gate": {Gate: "a dict was accepted"},
     "check_conversions": {Conversions: "gave another state"},

@@ -139,6 +139,8 @@ class Kalman(OnlineLearner):
         if self.filter is None:
             return uniform_log_proba(len(x), self.labels.capacity)
         mean, variance = self.filter.predict(self._features(x, consecutive=False))
+        # the filter gets columns for new class ids when it learns; until then they would be 0
+        mean = torch.nn.functional.pad(mean, (0, self.labels.capacity - mean.shape[1]))
         return self.calibration.predict(mean, variance, self.num_seen)
 
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:

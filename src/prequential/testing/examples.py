@@ -12,7 +12,7 @@ from prequential.streams.stream import Chunk, Stream
 FEATURES = 4
 TOLERANCE = 2e-4  # between ways of computing the same thing; between equal computations there is none
 
-Make = Callable[[int | Sequence[Hashable]], OnlineLearner]
+Make = Callable[[int | Sequence[Hashable] | None], OnlineLearner]
 
 
 def make_examples(n: int) -> tuple[np.ndarray, list[int]]:

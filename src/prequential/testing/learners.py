@@ -1,7 +1,7 @@
 """The battery: what every learner must do, as checks that any learner can be put through.
 
-Each check takes a function that makes a new learner: `make(classes)`, where classes is a number of labels or a list
-of them. The learner must accept vectors of `FEATURES` numbers. A check that fails raises AssertionError with a
+Each check takes a function that makes a new learner: `make(classes)`, where classes is a number of labels, a list of
+them, or None. The learner must accept vectors of `FEATURES` numbers. A check that fails raises AssertionError with a
 sentence. The docstring of a check is its specification.
 
     from prequential.testing import check_learner
@@ -12,6 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from prequential.testing.class_checks import (
+    check_classes_left_out,
+    check_grown_state,
+    check_growth,
+    check_unseen_labels,
+)
 from prequential.testing.examples import FEATURES, Make
 from prequential.testing.input_checks import (
     check_all_or_nothing,
@@ -61,6 +67,10 @@ CHECKS: list[Callable[[Make], None]] = [
     check_inputs_are_copied,
     check_save_load,
     check_new_classes,
+    check_classes_left_out,
+    check_unseen_labels,
+    check_growth,
+    check_grown_state,
     check_bad_input,
     check_gate,
     check_conversions,

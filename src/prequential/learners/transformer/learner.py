@@ -494,7 +494,7 @@ class Learner(ChunkedLearner):
         super()._take_copy(other, snapshot=snapshot)
 
     def _shown_settings(self) -> dict[str, Any]:
-        defaults = {"missing": False, **asdict(Settings())}
+        defaults = {"classes": None, "missing": False, **asdict(Settings())}
         return {name: value for name, value in self.config().items() if value != defaults.get(name, Settings)}
 
     def _standing(self) -> list[str]:
