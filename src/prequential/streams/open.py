@@ -167,7 +167,8 @@ def table_stream(
     from prequential.streams.formats.csv import CsvTable
     from prequential.streams.formats.image_tables import image_column
     from prequential.streams.formats.images import ImageStream
-    from prequential.streams.formats.tables import Table, TableStream, as_table, suffixes_of
+    from prequential.streams.formats.table import Table, suffixes_of
+    from prequential.streams.formats.tables import TableStream, as_table
 
     path = Path(path)
     table: Table
@@ -226,7 +227,7 @@ def _by_path(path: Path) -> Callable[..., Stream]:
         raise BadInput(
             f"{short(str(path))} is neither a known stream nor a path that exists; expected {possible_streams()}"
         )
-    from prequential.streams.formats.tables import suffix_of, suffixes_of
+    from prequential.streams.formats.table import suffix_of, suffixes_of
 
     suffix = suffix_of(path)
     if path.is_file() and suffix in TEXT | COLUMNAR:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prequential.errors import BadInput, BadSetting
 from prequential.streams.cache import cache_folder
 from prequential.streams.formats import csv as csv_files
-from prequential.streams.formats import tables
+from prequential.streams.formats import table
 from prequential.streams.formats.csv import CsvTable
 from prequential.streams.formats.tables import TableStream
 from prequential.testing.streams import check_stream
@@ -320,7 +320,7 @@ def test_compressed_files(tmp_path, monkeypatch, suffix):
     def packed(name, rows):
         plain = write(tmp_path / f"{name}.csv", rows)
         path = tmp_path / f"{name}.csv{suffix}"
-        with pa.output_stream(str(path), compression=tables.COMPRESSED[suffix]) as file:
+        with pa.output_stream(str(path), compression=table.COMPRESSED[suffix]) as file:
             file.write(plain.read_bytes())
         plain.unlink()
         return path

@@ -23,8 +23,7 @@ from prequential.streams.formats.arrow_metadata import (
     messages_of_stream,
 )
 from prequential.streams.formats.encoding import Column, shown
-from prequential.streams.formats.sorting import ROW
-from prequential.streams.formats.tables import BLOCK_ROWS, Table, without_views
+from prequential.streams.formats.table import BLOCK_ROWS, ROW, Table, without_views
 from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.stream import in_reading_order
 

@@ -17,7 +17,7 @@ from prequential.errors import BadInput, BadSetting
 from prequential.streams.cache import cached_file, file_hash, file_stamp
 from prequential.streams.formats.csv_rows import CsvRows
 from prequential.streams.formats.encoding import NUMBER, Column, shown
-from prequential.streams.formats.tables import BLOCK_BYTES, BLOCK_ROWS, COMPRESSED, SAMPLE, Table, suffix_of
+from prequential.streams.formats.table import BLOCK_BYTES, BLOCK_ROWS, COMPRESSED, SAMPLE, Table, suffix_of
 from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.stream import in_reading_order
 

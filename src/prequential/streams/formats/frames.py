@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from prequential.errors import BadInput
 from prequential.streams.formats.encoding import Column, is_plain_text, shown
-from prequential.streams.formats.tables import BLOCK_ROWS, Table, without_views
+from prequential.streams.formats.table import BLOCK_ROWS, Table, without_views
 
 
 class FrameTable(Table):

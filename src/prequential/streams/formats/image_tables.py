@@ -19,7 +19,7 @@ from prequential.streams.formats.encoding import Column, is_number, label_column
 from prequential.streams.formats.encoding import labels as labels_of
 from prequential.streams.formats.image_rows import SUFFIXES, ImageRows, files_hash
 from prequential.streams.formats.sorting import look_at, time_keys
-from prequential.streams.formats.tables import SAMPLE, Table, default_label, index_columns, suffixes_of
+from prequential.streams.formats.table import SAMPLE, Table, default_label, index_columns, suffixes_of
 
 PATH_NAMES = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img", "photo")
 MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")  # how JPEG, PNG, … files begin

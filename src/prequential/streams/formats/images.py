@@ -15,7 +15,8 @@ from prequential.streams.cache import cached_array
 from prequential.streams.formats.image_decoding import Decoder
 from prequential.streams.formats.image_rows import SUFFIXES, FolderRows, ImageRows
 from prequential.streams.formats.image_tables import TableRows, table_in
-from prequential.streams.formats.tables import SAMPLE, as_table
+from prequential.streams.formats.table import SAMPLE
+from prequential.streams.formats.tables import as_table
 from prequential.streams.limits import reading
 from prequential.streams.stream import Chunk, Stream
 from prequential.streams.tasks import Pool

@@ -19,7 +19,7 @@ from prequential.streams.cache import file_hash, scratch_file
 from prequential.streams.formats.arrow import Batches, check_swelling, common_schema, fitted
 from prequential.streams.formats.encoding import Column
 from prequential.streams.formats.parquet_pages import Pages
-from prequential.streams.formats.tables import BLOCK_BYTES, BLOCK_ROWS, Table
+from prequential.streams.formats.table import BLOCK_BYTES, BLOCK_ROWS, Table
 from prequential.streams.limits import Limit, reading, reason
 from prequential.streams.stream import in_reading_order
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from prequential.errors import BadInput, short
 from prequential.streams.formats.csv_rows import CsvRows
 from prequential.streams.formats.encoding import Column, can_be, cast, is_number, shown, whole
-from prequential.streams.formats.tables import UNNAMED, without_views
+from prequential.streams.formats.table import UNNAMED, without_views
 
 AS_CSV = CsvRows("text", ",", True, ".")
 LARGEST = 2**63 - 1

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from prequential.errors import BadInput
 from prequential.streams.cache import cached_file, file_stamp
+from prequential.streams.formats.arrow import SortedCopy
 from prequential.streams.formats.csv_rows import DATE
 from prequential.streams.formats.encoding import (
     NUMBER,
@@ -27,16 +27,13 @@ from prequential.streams.formats.encoding import (
     shown,
     whole,
 )
-
-if TYPE_CHECKING:
-    from prequential.streams.formats.tables import Table
+from prequential.streams.formats.table import ROW, Table
 
 SAMPLE = 4096  # rows from which types are decided; with more bad values, a column of whole numbers is none
 RUN_BYTES = 128 * 2**20  # how much is sorted in memory at once
 BATCH_ROWS = 4096  # rows read and written at once, at most
 BATCH_BYTES = 2**20  # and how much they should take
 KEY = "__key__"
-ROW = "__row__"  # which row of the table it was
 
 
 def time_column(table: Table, name: str) -> Column:
@@ -89,8 +86,6 @@ def in_order(table: Table, time: Column, names: Sequence[str], on_bad_row: str) 
 
 
 def _sorted_copy(table: Table, time: Column, columns: Sequence[Column], on_bad_row: str) -> Table:
-    from prequential.streams.formats.arrow import SortedCopy
-
     what = f"{table.fingerprint()} {time} {[column.name for column in columns]} {on_bad_row}"
     name = f"sorted-{hashlib.sha256(what.encode()).hexdigest()[:32]}-{file_stamp(*table.paths)}.arrow"
     try:
