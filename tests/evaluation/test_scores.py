@@ -304,3 +304,26 @@ def test_scores_of_another_run_are_refused():
         Scores(classes=6).load_state_dict(state)
     with pytest.raises(BadCheckpoint, match="tasks = None, expected 2"):
         Scores(classes=5, task_starts=np.array([0, 9])).load_state_dict(state)
+
+
+def test_without_a_number_of_classes_the_labels_seen_count(tmp_path):
+    from prequential.baselines import LastLabel
+    from prequential.evaluation.records import RecordWriter
+
+    learner, scores, writer = LastLabel(), Scores(), RecordWriter(tmp_path)
+    y = ["a", "b", "a", "c", "c", "a", "d", "a"]
+    for start in (0, 4):
+        charges = learner.observe([[0.0]] * 4, y[start : start + 4])
+        scores.update(start, charges)
+        writer.append(start, y[start : start + 4], charges, learner.labels.known)
+        assert scores.classes == len(set(y[: start + 4]))
+    assert scores.uniform_bits == 8 * 2
+    assert scores.compression == scores.bits / 16
+    assert scores.to_dict()["classes"] == 4
+    again = Scores()
+    again.load_state_dict(scores.state_dict())
+    assert (again.classes, again.given_classes) == (4, None)
+    with pytest.raises(BadCheckpoint, match="classes = None, expected 4"):
+        Scores(4).load_state_dict(scores.state_dict())
+    writer.close()
+    assert Scores.from_records(tmp_path).classes == 4

@@ -536,7 +536,8 @@ class Learner(ChunkedLearner):
                 learner.labels.load_state_dict(place.made["labels"])
                 if len(journal) or place.made.get("schema_given"):  # else no row was learned by it
                     learner._rows.load(cls._stored_schema({"shape": None, **place.made}))
-            learner._num_seen.commit(len(learner.labels))
+            learner.num_seen = len(learner.labels)
+            learner._num_seen.commit(learner.num_seen)
             learner._home, learner._memory = place, Memory(journal)
             learner._memory.relearning = True
             return learner
