@@ -228,6 +228,16 @@ def widen(log_p: np.ndarray, num_seen: np.ndarray, capacity: int) -> np.ndarray:
     return spread_unseen(narrow, num_seen, capacity)
 
 
+def join_rows(parts: list[np.ndarray], num_seen: np.ndarray, capacity: int) -> np.ndarray:
+    """Log-probabilities (n, capacity) of parts, some of which were predicted when there were fewer class ids."""
+    if parts[0].shape[1] == parts[-1].shape[1]:
+        return np.concatenate(parts)
+    starts = np.cumsum([0, *map(len, parts)])
+    return np.concatenate(
+        [widen(part, num_seen[i : i + len(part)], capacity) for part, i in zip(parts, starts, strict=False)]
+    )
+
+
 def weigh_unseen(log_p: np.ndarray, num_seen: np.ndarray) -> np.ndarray:
     """Log-probabilities (n, capacity) of a model in which every class id, free or not, weighs as one: now as agreed.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from prequential.deprecation import warn_renamed
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, one_line, short
-from prequential.labels import Labels, num_seen_before, weigh_unseen
+from prequential.labels import Labels, join_rows, num_seen_before, weigh_unseen
 from prequential.learners.charges import Charges, Probabilities, charge
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape, checked_lags
 from prequential.learners.outliers import Hint
@@ -438,12 +438,12 @@ class OnlineLearner(ABC):
     def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         """Predicts each of the last n rows, and then learns the next of the first n, which have these labels."""
         asked, waiting = rows[len(rows) - len(class_ids) :], len(rows) - len(class_ids)
-        predicted = []
+        predicted, num_seen = [], num_seen_before(class_ids, self.num_seen)
         for i in range(len(class_ids)):
             predicted.append(self._predict_late(asked[i : i + 1], rows[i : i + waiting]))
             self._learn(rows[i : i + 1], class_ids[i : i + 1])
             self._count_labels(class_ids[i : i + 1])
-        return np.concatenate(predicted)
+        return join_rows(predicted, num_seen, self.labels.capacity)
 
     def _count_labels(self, class_ids: np.ndarray) -> None:
         """These examples have been learned: what is predicted next knows their labels."""

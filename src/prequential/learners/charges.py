@@ -68,5 +68,5 @@ def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray, *, op
     seen = np.where(np.arange(capacity) < num_seen[:, None], log_p, -np.inf)  # (n, capacity)
     predicted = np.where(num_seen > 0, seen.argmax(1), -1)
     confidence = np.where(num_seen > 0, np.exp(seen[rows, np.maximum(predicted, 0)]), 0.0)
-    num_labels = max(int(num_seen[-1]), int(class_ids[-1]) + 1)
+    num_labels = max(int(num_seen[-1]), int(class_ids.max()) + 1)
     return Charges(log_loss, predicted, predicted == class_ids, confidence, log_p, num_seen, num_labels)

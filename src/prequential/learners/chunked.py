@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prequential.labels import num_seen_before, widen
+from prequential.labels import join_rows, num_seen_before
 from prequential.learners.base import OnlineLearner
 
 Ask = Callable[[slice], Callable[[], None]]
@@ -95,13 +95,7 @@ class ChunkedLearner(OnlineLearner):
 
     def _observe(self, x: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
         num_seen = num_seen_before(class_ids, self.num_seen)
-        parts = self._take_chunks(x, class_ids, report=True)
-        if parts[0].shape[1] == parts[-1].shape[1]:
-            return np.concatenate(parts)
-        # it grew on the way; rows from before have fewer free class ids
-        starts = np.cumsum([0, *map(len, parts)])
-        wide = zip(parts, starts, strict=False)
-        return np.concatenate([widen(part, num_seen[i : i + len(part)], self.labels.capacity) for part, i in wide])
+        return join_rows(self._take_chunks(x, class_ids, report=True), num_seen, self.labels.capacity)
 
     def _begin_call(self, class_ids: np.ndarray) -> None:
         pass  # it grows before the chunk that needs it, so that all before are learned as if they had come alone

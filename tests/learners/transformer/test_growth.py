@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from prequential import ArrayStream, evaluate
 from prequential.errors import BadCheckpoint
 from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.trainer import Trainer
+from prequential.registry import make_learner
+from prequential.settings import Settings
 from prequential.storage.checkpoint import same_state
 from prequential.testing.class_checks import make_many_labels
 
@@ -102,3 +105,14 @@ def test_labels_that_come_cost_about_what_they_do_with_their_number_given():
     y = [label % 6 for label in y]
     losses = {classes: Learner(classes, **SMALL).observe(x, y).log_loss[100:].mean() for classes in (6, None)}
     assert losses[None] == pytest.approx(losses[6], abs=0.1)
+
+
+@pytest.mark.parametrize("protocol", [{"delay": 7}, {"label_batches": 10}], ids=str)
+@pytest.mark.parametrize("spec", ["transformer", "er(batch=8)", "kalman(block=8)"])
+def test_it_grows_while_predictions_wait_for_their_labels(spec, protocol):
+    x, y = make_many_labels(60)
+    settings = Settings(**{name: value for name, value in SMALL.items() if name != "device"})
+    learner = make_learner(spec, settings=settings)
+    scores = evaluate(ArrayStream(x, y), learner, **protocol)
+    assert (scores.count, scores.classes, learner.labels.capacity) == (60, 17, 32)
+    assert np.isfinite(scores.log_loss)

@@ -13,7 +13,7 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.imports import import_object, is_object_name
-from prequential.labels import num_seen_before
+from prequential.labels import join_rows, num_seen_before
 from prequential.learners.base import check_missing, uniform_log_proba
 from prequential.learners.chunked import Ask, ChunkedLearner
 from prequential.learners.device import find_device
@@ -255,8 +255,9 @@ class Learner(ChunkedLearner):
 
             return predict
 
+        num_seen = num_seen_before(class_ids, self._num_seen.current)
         self._take_chunks(rows[: len(class_ids)], class_ids, report=False, ask=ask)
-        return np.concatenate(predicted)
+        return join_rows(predicted, num_seen, self.labels.capacity)
 
     def _answer(
         self, features: np.ndarray, num_seen: np.ndarray, missing: np.ndarray, position: np.ndarray
