@@ -95,3 +95,16 @@ def test_peers_take_the_same_step(load: Callable[[str], Any]) -> None:
     rows = peers.on_chunks(work, rounds=2)
     assert rows[0].ratio > 0
     assert "pip install" in rows[1].note or rows[1].ratio > 0
+
+
+@pytest.mark.filterwarnings("ignore::prequential.errors.ColumnWarning")
+def test_words_decide_the_queue_of_a_ticket(load: Callable[[str], Any]) -> None:
+    tickets = load("tickets")
+    made = tickets.make_tickets(300, seed=1)
+    assert {len(column) for column in made.values()} == {300}
+    own = [{word for word in tickets.TOPICS[queue].split()} for queue in made["queue"]]
+    hits = [
+        any(word.startswith(stem) for word in body.split() for stem in own[i]) for i, body in enumerate(made["body"])
+    ]
+    assert np.mean(hits) > 0.9
+    assert tickets.measure("text:64", [0], 40).startswith("| text:64 | ")

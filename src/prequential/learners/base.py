@@ -237,7 +237,7 @@ class OnlineLearner(ABC):
 
     def hints(self, names: Sequence[str] | None = None) -> list[str]:
         """Suspicious values in the features, at most one sentence for each; `names` are those of the features."""
-        examples = self.position
+        examples, names = self.position, names if names is not None else self._names
         return [
             hint.sentence(examples, names[hint.feature] if names is not None and hint.feature < len(names) else None)
             for hint in self._hints()

@@ -173,3 +173,23 @@ def test_rows_that_are_none():
     assert Schema.from_rows([Point(1.0, 2.0)], extra=0).feature_names == ["a", "b"]
     with pytest.raises(BadInput, match="row 1 of 2 is 5, expected a dict"):
         Schema.from_rows([{"a": 1}, 5])
+
+
+def test_values_at_which_arrow_crashes():
+    """Mixtures of NumPy's scalars and others end in a sentence or in numbers."""
+    odd = [
+        np.datetime64("NaT"),
+        np.datetime64("2024-01-01"),
+        np.float32(3),
+        np.array([1.0, 2.0]),
+        "word",
+        b"\xff",
+        None,
+    ]
+    for a in odd:
+        for b in odd:
+            try:
+                schema = Schema.from_rows([{"a": a, "b": 1.0}, {"a": b}])
+                assert schema.encode([{"a": b}, {"a": a}]).shape == (2, schema.width)
+            except BadInput as error:
+                assert "'a'" in str(error)

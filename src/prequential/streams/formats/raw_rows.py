@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,7 @@ class RawRows:
         """The values of a field as they came, None where they are missing."""
         if self._table is not None:
             return [None if is_missing(value) else value for value in self._table.column(name).to_pylist()]
-        return [None if is_missing(value := row.get(name)) else value for row in self._dicts]
+        return [None if is_missing(value := row.get(name)) else plain(value) for row in self._dicts]
 
     def read(self, column: Column, csv: CsvRows, marks: Sequence[str] = ()) -> tuple[pa.Array, dict[int, str]]:
         """A field as `encoding.fill` takes it, and the rows whose value cannot be read and why.
@@ -71,11 +72,13 @@ class RawRows:
         if self._table is not None:
             return self._table.column(name)
         values = self.values(name)
-        try:
-            found = pa.array(values)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            found = pa.array([None if value is None else text_of(value) for value in values], pa.string())
-        return pa.chunked_array([found])
+        kinds = {type(value) for value in values if value is not None}
+        if len(kinds) <= 1 or kinds <= {int, float, bool}:  # Arrow crashes at some mixtures
+            with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+                return pa.chunked_array([pa.array(values)])
+        texts = [None if value is None else text_of(value) for value in values]
+        texts = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
+        return pa.chunked_array([pa.array(texts, pa.string())])
 
     @property
     def is_text(self) -> bool:
@@ -122,16 +125,26 @@ def as_rows(xs: Any, *, one: bool = False, named: bool = False) -> RawRows | Non
             if row is None:
                 raise BadInput(f"row {i} of {len(rows)} is {short(xs[i])}, expected a dict like the first one")
         return RawRows([row for row in rows if row is not None])
+    if hasattr(xs, "dtypes") and hasattr(xs, "to_dict") and any(str(kind) == "object" for kind in xs.dtypes):
+        # values of any kind, at which Arrow may crash
+        found = [_as_dict(row, True) or {} for row in xs.to_dict("records")]
+        if not named and all(_is_number(value) for row in found for value in row.values()):
+            return None
+        return RawRows(found) if not one or len(found) == 1 else _refuse_several(len(found))
     table = _as_table(xs)
     if table is None or not (
         named or not all(is_number(kind) or pa.types.is_boolean(kind) for kind in table.schema.types)
     ):
         return None
-    if one and len(table) != 1:
-        raise BadInput(
-            f"got a data frame of {len(table)} rows, expected one row; the forms that end in _many take several"
-        )
-    return RawRows(table)
+    return RawRows(table) if not one or len(table) == 1 else _refuse_several(len(table))
+
+
+def _refuse_several(count: int) -> NoReturn:
+    raise BadInput(f"got a data frame of {count} rows, expected one row; the forms that end in _many take several")
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float, np.number, np.bool_))
 
 
 def _as_dict(row: Any, named: bool) -> dict[str, Any] | None:
@@ -149,7 +162,7 @@ def _as_dict(row: Any, named: bool) -> dict[str, Any] | None:
             return None
     else:
         return None
-    if not named and all(value is None or isinstance(value, (int, float, np.number, np.bool_)) for value in values):
+    if not named and all(map(_is_number, values)):
         return None
     return {str(name): value for name, value in zip(fields, values, strict=True)}
 
@@ -213,17 +226,30 @@ def _read_texts(
         for i, value in enumerate(values)
         if isinstance(value, (Mapping, list, tuple, set, np.ndarray))
     }
-    values = [None if i in bad or value is None or value in marks else text_of(value) for i, value in enumerate(values)]
-    return pa.array(values, pa.binary() if kinds == {bytes} else pa.string()), bad
+    texts = [None if i in bad or value is None or value in marks else text_of(value) for i, value in enumerate(values)]
+    if bytes not in kinds:
+        return pa.array(texts, pa.string()), bad
+    return pa.array([text.encode() if isinstance(text, str) else text for text in texts], pa.binary()), bad
 
 
 def text_of(value: Any) -> Any:
     """A single value as the text that is hashed, the same as where a table holds it."""
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, bytes):
         return value
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()  # half of a pair of surrogates is no text
     if isinstance(value, (float, np.floating, decimal.Decimal)):
         return pa.scalar(value).cast(pa.string()).as_py()
     return str(value)
+
+
+def plain(value: Any) -> Any:
+    """A value of Python's own for a scalar or an array of NumPy; others as they are."""
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return value.astype("M8[us]" if isinstance(value, np.datetime64) else "m8[us]").item()
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def is_missing(value: Any) -> bool:

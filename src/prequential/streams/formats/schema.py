@@ -17,7 +17,7 @@ from prequential.errors import BadCheckpoint, BadInput, BadSetting, ColumnWarnin
 from prequential.streams.formats.column_kinds import kind_of_values
 from prequential.streams.formats.csv_rows import MISSING, CsvRows
 from prequential.streams.formats.encoding import KINDS, Column, feature_column, fill, hash_of, reading_type, whole
-from prequential.streams.formats.raw_rows import RawRows, as_rows, text_of
+from prequential.streams.formats.raw_rows import READ_FROM_TEXT, RawRows, as_rows, text_of
 
 LATEST = 2  # how columns are read; 1: ids are features, text is a category, dates in typed text too
 EXTRA = 16  # features for fields that appear later, half of them for numbers
@@ -29,7 +29,7 @@ ENCODED = re.compile(r"text:[^#\0]{1,1000}#[0-9a-f]{12}")
 FIXED = {"number": (1,), "flag": (1,), "time": (5, 7), "clock": (3,), "group": (32,)}  # widths of kinds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schema:
     """How rows become vectors of numbers: decided once, from a table or from the first rows, and then fixed.
 
@@ -71,7 +71,7 @@ class Schema:
     csv: bool = False
     decimal_point: str = "."
     dates: str | None = None
-    _named: set[str] = field(default_factory=set, compare=False, repr=False)  # unknown fields that were named
+    _named: set[str] = field(default_factory=set, repr=False)  # unknown fields that were named
 
     @classmethod
     def from_rows(
@@ -131,7 +131,12 @@ class Schema:
             values, bad = found.read(column, self._reader, MISSING if self.csv else ())
             bad = bad or fill(column, values, x[:, at : at + width])
             for i, what in sorted(bad.items())[:1]:
-                raise BadInput(f"example {first + i}: {what}; None says that it is missing")
+                remedy = (
+                    f", kinds={{{short(column.name)}: 'category'}} in its schema reads text"
+                    if column.kind in READ_FROM_TEXT
+                    else ""
+                )
+                raise BadInput(f"example {first + i}: {what}; None says that it is missing{remedy}")
             at += width
         if self.extra:
             for name in unknown:
@@ -188,6 +193,12 @@ class Schema:
     @cached_property
     def _reader(self) -> CsvRows:
         return CsvRows("text", ";" if self.decimal_point == "," else ",", True, self.decimal_point, self.dates)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(tuple(column.name for column in self.columns))
 
     # Keeping it.
 
