@@ -73,7 +73,9 @@ class Ensemble:
         if predicted is not None and np.array_equal(log_probs, _join([of_it.log_probs for of_it in predicted.experts])):
             mixed = predicted.mixed  # otherwise an expert has computed anew, and may differ in the last bits
         unseen = self._unseen(batch.num_seen, log_probs)
-        return unseen.split(self.mixer.extend(unseen.joined(log_probs), batch.class_ids, mixed, unseen.counts))
+        return unseen.split(
+            self.mixer.extend(unseen.joined(log_probs), batch.class_ids, mixed, unseen.counts, batch.lags)
+        )
 
     def commit(self, batch: Batch, passed: NetworkPass | None = None) -> np.ndarray:
         """Log-probabilities (n, K) of a whole chunk, from the last boundary on; `passed` is the network's, if known."""
@@ -81,7 +83,7 @@ class Ensemble:
             [self.network.commit(batch, passed), *(expert.commit(batch) for expert in self.others.values())]
         )
         unseen = self._unseen(batch.num_seen, log_probs)
-        return unseen.split(self.mixer.commit(unseen.joined(log_probs), batch.class_ids, unseen.counts))
+        return unseen.split(self.mixer.commit(unseen.joined(log_probs), batch.class_ids, unseen.counts, batch.lags))
 
     def _unseen(self, num_seen: np.ndarray, log_probs: np.ndarray) -> _Unseen:
         """How free class ids are mixed for examples before which so many labels had been seen."""

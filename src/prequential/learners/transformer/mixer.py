@@ -12,6 +12,7 @@ SHARE = 0.98  # how much of its weight an expert keeps; the rest is spread over 
 LEARNING_RATES = (0.005, 0.02, 0.08)  # at which the exponents of the products are learned, a product each
 LOWEST = -12.0  # log-probabilities below this count as this in a product, so that no expert can forbid a label
 LARGEST = 5.0  # exponents stay within this
+SLOWEST = 100  # labels that are later still do not slow the weights down further
 
 Counts = np.ndarray | None  # how much each class id counts in a sum over all of them
 
@@ -38,6 +39,9 @@ class Mixer:
     experts agree, and less sharp where all of them are too sure. There is a product for each of several learning rates.
 
     The prediction of y_t uses the weights and exponents after the labels before y_t. A single expert is left as it is.
+
+    Where labels come late, all of this moves more slowly, by a factor of 1 / (1 + lag): the weights that a label changes
+    predict many examples before it shows whether the change was right, and at full speed they swing too far.
 
     Parameters
     ----------
@@ -100,13 +104,14 @@ class Mixer:
         class_ids: np.ndarray,
         predicted: Mixed | None = None,
         counts: Counts = None,
+        lags: np.ndarray | None = None,
     ) -> np.ndarray:
         """The mixture for examples with these labels, in order, after the chunk boundary.
 
-        `predicted` is what `predict` gave for this very example, if it did.
+        `predicted` is what `predict` gave for this very example, if it did. `lags` (n,) is how late the labels came.
         """
         if predicted is None:
-            mixed, earlier, weights = self._mix_sequence(self._weights.current, log_probs, class_ids, counts)
+            mixed, earlier, weights = self._mix_sequence(self._weights.current, log_probs, class_ids, counts, lags)
             self._earlier += earlier
             self._weights.extend(weights)
             return mixed
@@ -118,9 +123,11 @@ class Mixer:
         self._weights.extend(Weights(self._reweigh(log_weights, predicted.experts[0, :, class_ids[0]]), exponents))
         return predicted.log_probs
 
-    def commit(self, log_probs: np.ndarray, class_ids: np.ndarray, counts: Counts = None) -> np.ndarray:
+    def commit(
+        self, log_probs: np.ndarray, class_ids: np.ndarray, counts: Counts = None, lags: np.ndarray | None = None
+    ) -> np.ndarray:
         """The mixture for a whole chunk, from the last boundary on."""
-        mixed, _, weights = self._mix_sequence(self._weights.committed, log_probs, class_ids, counts)
+        mixed, _, weights = self._mix_sequence(self._weights.committed, log_probs, class_ids, counts, lags)
         self._weights.commit(weights)
         self._earlier = []
         return mixed
@@ -139,7 +146,12 @@ class Mixer:
         self._weights.extend(current)
 
     def _mix_sequence(
-        self, weights: Weights, log_probs: np.ndarray, class_ids: np.ndarray, counts: Counts
+        self,
+        weights: Weights,
+        log_probs: np.ndarray,
+        class_ids: np.ndarray,
+        counts: Counts,
+        lags: np.ndarray | None,
     ) -> tuple[np.ndarray, list[Weights], Weights]:
         """The mixture (n, K) of log-probabilities (M, n, K), each after the labels before it.
 
@@ -150,34 +162,43 @@ class Mixer:
         log_weights, exponents = weights
         experts = log_probs.transpose(1, 0, 2).astype(np.float64)  # (n, M, K)
         rows = np.arange(len(class_ids))
+        speed = np.ones(len(class_ids)) if lags is None else 1 / (1 + np.minimum(lags, SLOWEST))
         products = np.empty((len(class_ids), len(exponents), experts.shape[2]))
         earlier = [exponents] * len(class_ids)  # before each example
         for t, bounded in enumerate(np.maximum(experts, LOWEST) if len(exponents) else ()):
             count = None if counts is None else counts[t]
             products[t] = product = _product(exponents, bounded, count)
             earlier[t] = exponents
-            exponents = self._learn_exponents(exponents, bounded, product, class_ids[t], count)
+            exponents = self._learn_exponents(exponents, bounded, product, class_ids[t], count, speed[t])
         experts = np.concatenate([experts, products], 1)  # (n, M + R, K)
         before = np.empty(experts.shape[:2])  # the log-weights before each example
         for t, gained in enumerate(experts[rows, :, class_ids]):
             before[t] = log_weights
-            log_weights = self._reweigh(log_weights, gained)
+            log_weights = self._reweigh(log_weights, gained, speed[t])
         versions = [Weights(*pair) for pair in zip(before, earlier, strict=True)]
         return _mixture(before, experts), versions, Weights(log_weights, exponents)
 
     def _learn_exponents(
-        self, exponents: np.ndarray, bounded: np.ndarray, product: np.ndarray, class_id: int, count: Counts
+        self,
+        exponents: np.ndarray,
+        bounded: np.ndarray,
+        product: np.ndarray,
+        class_id: int,
+        count: Counts,
+        speed: float = 1.0,
     ) -> np.ndarray:
         """The exponents (R, M) after a label, by which experts (M, K) gave these products (R, K)."""
         probs = np.exp(product) if count is None else np.exp(product) * count
         gradient = bounded[:, class_id] - probs @ bounded.T  # (R, M) of log p(y) by the exponents
-        return np.asarray(np.minimum(np.maximum(exponents + self._learning_rates * gradient, -LARGEST), LARGEST))
+        step = self._learning_rates * speed * gradient
+        return np.asarray(np.minimum(np.maximum(exponents + step, -LARGEST), LARGEST))
 
-    def _reweigh(self, log_weights: np.ndarray, gained: np.ndarray) -> np.ndarray:
+    def _reweigh(self, log_weights: np.ndarray, gained: np.ndarray, speed: float = 1.0) -> np.ndarray:
         """The log-weights after a label, to which each part gave this log-probability."""
-        posterior = log_weights + gained
+        share = self.share if speed == 1 else 1 - (1 - self.share) * speed
+        posterior = log_weights + speed * gained
         posterior = np.exp(posterior - posterior.max())
-        return np.asarray(np.log(posterior * (self.share / posterior.sum()) + (1 - self.share) / len(posterior)))
+        return np.asarray(np.log(posterior * (share / posterior.sum()) + (1 - share) / len(posterior)))
 
 
 def _product(exponents: np.ndarray, bounded: np.ndarray, counts: Counts = None) -> np.ndarray:
