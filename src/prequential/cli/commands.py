@@ -25,6 +25,8 @@ def compare(
     on: Annotated[list[str] | None, Parameter(name=("--on", "--stream")), MANY] = None,
     seeds: Annotated[list[int] | None, MANY] = None,
     examples: Annotated[int | None, Parameter(group=COMPARISON)] = None,
+    delay: Annotated[int | None, Parameter(group=COMPARISON)] = None,
+    label_batches: Annotated[int | None, Parameter(group=COMPARISON)] = None,
     jobs: Annotated[int | None, Parameter(group=COMPARISON)] = None,
     device: Annotated[str | None, Parameter(group=COMPARISON)] = None,
     checkpoint_seconds: Annotated[float | None, Parameter(group=COMPARISON)] = None,
@@ -52,6 +54,10 @@ def compare(
         Each is a run; it makes the learner and, where that is drawn at random, the stream. By default --seed.
     examples
         Stop after so many examples of each stream.
+    delay
+        Labels come late: that of row t is given after the prediction of row t + DELAY.
+    label_batches
+        Labels come late: so many rows are predicted, then their labels arrive together.
     jobs
         How many runs at a time, with one thread each; by default as many as there are cores. 0: in this process.
     device
@@ -79,7 +85,13 @@ def compare(
         examples = examples or (before.run.examples if before else None) or table1.EXAMPLES
     if not learners and before is None:
         raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
-    given: dict[str, Any] = {"examples": examples, "device": device, "checkpoint_seconds": checkpoint_seconds}
+    given: dict[str, Any] = {
+        "examples": examples,
+        "delay": delay,
+        "label_batches": label_batches,
+        "device": device,
+        "checkpoint_seconds": checkpoint_seconds,
+    }
     given = {name: value for name, value in given.items() if value is not None}
     with names_from(directory if before else None, trust=trust):
         plan = Plan(
@@ -117,6 +129,8 @@ def experiment(
     scale: Literal["small", "paper"] = "small",
     seeds: int = 1,
     stream: str | None = None,
+    delay: int | None = None,
+    label_batches: int | None = None,
     jobs: int | None = None,
     precision: Literal["float32", "bfloat16"] | None = None,
     out: Path | None = None,
@@ -139,6 +153,10 @@ def experiment(
     stream
         The data, as for `run`: emnist:PATH, cifar100:PATH, or a folder of features extracted from CLOC. Without it the
         experiments on CLOC run on `photos`, a stand-in.
+    delay
+        Labels come late, as in no experiment of the paper: that of row t is given after the prediction of row t + DELAY.
+    label_batches
+        Labels come late: so many rows are predicted, then their labels arrive together.
     jobs
         How many runs at a time; by default as many as there are cores, which they share.
     precision
@@ -166,7 +184,13 @@ def experiment(
         raise PrequentialError(f"only `claims` takes folders; {name} was given {folders[0]}")
     if seeds < 1:
         raise PrequentialError(f"seeds ({seeds}) must be at least 1")
-    request = Request(scale=scale, seeds=seeds, stream=stream or find_experiment(name).STREAM)
+    request = Request(
+        scale=scale,
+        seeds=seeds,
+        stream=stream or find_experiment(name).STREAM,
+        delay=delay,
+        label_batches=label_batches,
+    )
     directory = out or Path("runs", "experiments", f"{name}-{scale}")
     options = {} if precision is None else {"precision": precision}
     if run_experiment(name, request, directory, jobs=jobs, options=options, console=console) is None:

@@ -53,6 +53,12 @@ class LateLabels:
         """Whether labels come late at all."""
         return self.delay > 0 or self.batch > 1
 
+    def describe(self) -> str:
+        """How late labels come, for a title; nothing where they come at once."""
+        if self.batch > 1:
+            return f", labels in batches of {self.batch:,}"
+        return f", labels {self.delay:,} rows late" if self.delay else ""
+
     def next_stop(self, position: int, stride: int) -> int:
         """Up to where the labels after this position are best given in one step."""
         piece = self.batch if self.batch > 1 else stride

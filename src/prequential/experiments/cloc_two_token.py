@@ -13,6 +13,8 @@ Expected: distinct improvements at places that differ from seed to seed for 2-to
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from prequential.evaluation.scores import Scores
@@ -26,7 +28,7 @@ LEAST_RISE = 0.05  # between the first tenth and the last; a model that rises le
 
 
 def trials(request: Request) -> list[Trial]:
-    request = Request(scale=request.scale, seeds=max(request.seeds, LEAST_SEEDS), stream=_one_world(request.stream))
+    request = replace(request, seeds=max(request.seeds, LEAST_SEEDS), stream=_one_world(request.stream))
     pi = base(request)
     two = pi.changed(model="two-token", depth=2 * pi.depth, window=2 * pi.window)
     run = {"stream": request.stream, **(examples(request) or {"examples": 10_000_000})}

@@ -39,6 +39,9 @@ class Request:
     scale: Scale
     seeds: int
     stream: str
+    delay: int | None = None
+    """How late labels come, as for a run."""
+    label_batches: int | None = None
 
     @property
     def small(self) -> bool:
@@ -47,9 +50,14 @@ class Request:
     @property
     def data(self) -> str:
         """Which data that is, in words."""
+        late = ""
+        if self.delay:
+            late = f", labels {self.delay:,} rows late"
+        elif self.label_batches:
+            late = f", labels in batches of {self.label_batches:,}"
         if self.stream.startswith("photos"):
-            return "the CLOC-like stream `photos`, which is not CLOC"
-        return f"`{self.stream}`"
+            return f"the CLOC-like stream `photos`, which is not CLOC{late}"
+        return f"`{self.stream}`{late}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +79,8 @@ class Trial:
         return ",".join(f"{tag}={value}" for tag, value in self.tags.items()).replace("/", "-")
 
     def run_settings(self, request: Request) -> RunSettings:
-        return RunSettings(**{"stream": request.stream, "learner": self.learner, **self.run})
+        late = {"delay": request.delay, "label_batches": request.label_batches}
+        return RunSettings(**{"stream": request.stream, "learner": self.learner, **late, **self.run})
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,8 @@ def _numbers(outcome: Outcome) -> dict[str, Any]:
 
 def _command(name: str, request: Request, stream: str, options: dict[str, Any]) -> str:
     parts = ["prequential experiment", name, f"--scale {request.scale}", f"--seeds {request.seeds}"]
+    parts += [f"--delay {request.delay}"] if request.delay else []
+    parts += [f"--label-batches {request.label_batches}"] if request.label_batches else []
     if stream != find_experiment(name).STREAM:
         parts.append(f"--stream {stream}")
     parts += [f"--{option.replace('_', '-')} {value}" for option, value in options.items()]

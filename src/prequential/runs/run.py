@@ -23,6 +23,7 @@ import torch
 
 from prequential.errors import BadCheckpoint, BadInput, ColumnWarning, PrequentialError
 from prequential.evaluation.evaluate import evaluate
+from prequential.evaluation.late_labels import LateLabels
 from prequential.evaluation.metrics import make_metric
 from prequential.evaluation.records import RecordWriter
 from prequential.evaluation.scores import Scores
@@ -103,6 +104,7 @@ class Run:
             )
             metrics = [make_metric(spec) for spec in run.metric or ()]
         self.scores = Scores(self.learner.labels.classes, self.stream.task_starts(), metrics=metrics)
+        self.late = LateLabels(delay=run.delay or 0, batch=run.label_batches or 1)
         self.records = RecordWriter(directory / "records")
         self.position = 0
         self.seconds = 0.0  # spent so far, over all sessions
@@ -216,6 +218,8 @@ class Run:
                 )
         self.learner.replay_from(self.stream)
         self.learner.load_state_dict(state["learner"])
+        if "late" in state:  # a run of an earlier version has none
+            self.late.load_state_dict(state["late"], self.stream, position)
         self.scores.load_state_dict(state["scores"])
         if self.ranks.first:
             self.warnings += self.records.load_state_dict(state["records"], set_aside=set_aside)
@@ -271,7 +275,13 @@ class Run:
 
             if not self.finished:
                 evaluate(
-                    self.stream, self.learner, start=self.position, stop=self.length, scores=self.scores, after=after
+                    self.stream,
+                    self.learner,
+                    start=self.position,
+                    stop=self.length,
+                    scores=self.scores,
+                    after=after,
+                    late=self.late,
                 )
                 if self.finished:
                     self.checkpoint()
@@ -294,6 +304,7 @@ class Run:
                 "position": self.position,
                 "seconds": self.seconds,
                 "learner": learner,
+                "late": self.late.state_dict(),
                 "scores": self.scores.state_dict(),
                 "records": self.records.state_dict(),
             },
@@ -326,7 +337,7 @@ class Run:
     def title(self) -> str:
         starts = self.stream.task_starts()
         made = "" if starts is None else f": {len(starts)} tasks, labels re-assigned in each"
-        return f"{Path(self.settings.stream).name}{made}"
+        return f"{Path(self.settings.stream).name}{made}{self.late.describe()}"
 
 
 def new_directory(stream: str, base: Path = Path("runs")) -> Path:

@@ -40,6 +40,10 @@ class RunSettings:
     """Streams made of tasks: classes in each; 10 by default."""
     examples: int | None = None
     """Stop after so many examples of the stream."""
+    delay: int | None = None
+    """Labels come late: that of row t is given after the prediction of row t + DELAY."""
+    label_batches: int | None = None
+    """Labels come late: so many rows are predicted, then their labels arrive together."""
     classes: int | None = None
     """How many labels there can be; by default what the stream says, else any number."""
     label: str | None = None
@@ -81,6 +85,8 @@ class RunSettings:
             ("ways", 1),
             ("examples", 1),
             ("classes", 1),
+            ("delay", 0),
+            ("label_batches", 1),
             ("threads", 1),
         ):
             value = getattr(self, name)
@@ -88,6 +94,8 @@ class RunSettings:
                 raise BadSetting(f"{name} ({say_number(value)}) must be at least {low}")
             if value is not None and value > (most := MOST_THREADS if name == "threads" else LARGEST):
                 raise BadSetting(f"{name} ({say_number(value)}) must be at most {most:,}")
+        if self.delay and (self.label_batches or 1) > 1:
+            raise BadSetting(f"delay ({self.delay}) and label_batches ({self.label_batches}) cannot both be given")
         if not self.checkpoint_seconds >= 0:
             raise BadSetting(f"checkpoint_seconds ({self.checkpoint_seconds}) must be at least 0")
 
