@@ -2,12 +2,13 @@
 
     python benchmarks/kills.py [--count N] [--kind KIND] [--seed SEED] [--mutant NAME] [--out FOLDER]
 
-The kinds: a run (then `resume`), a live learner with a home, a comparison, a sweep, the extraction of features, and a
+The kinds: a run (then `resume`), a live learner with a home, one that is asked by id and gets labels late, a comparison, a sweep, the extraction of features, and a
 learner saved to one path again and again. Each work is killed several times before it may finish, three of four kills
 at a random file operation (`killing.py`), the others at a random time. What must hold:
 
 - the work can always be gone on with by the same command, without a word of complaint;
 - a live learner comes back with every example whose `learn` had returned, and at most with the one at hand besides;
+- a live learner that is asked by id has every prediction and every label that was acknowledged, and learns none twice;
 - a saved learner comes back from its newest save, or from the one that was being written;
 - in the end everything is bit-identical to work that was never killed (times are left out), and so is each prediction
   of a live learner. (The examples of a chunk at hand are learnt again in one call, as `learn_many` would; so predictions
@@ -39,7 +40,7 @@ from killing import Kill, Outcome, Tell, attempt, draw_kill, end_group
 from rich.table import Table
 from works import KINDS, WORKS, Work
 
-SHARES = {"run": 250, "live": 250, "compare": 100, "sweep": 100, "features": 100, "save": 200}  # of 1,000
+SHARES = {"run": 200, "live": 150, "asked": 150, "compare": 100, "sweep": 100, "features": 100, "save": 200}  # of 1,000
 MOST_KILLS = 8  # of one work
 ROUNDING = 1e-5  # of log-probabilities
 COLUMNS = ("works", "kills", "resumed", "lost", "doubled", "different", "left over", "refused")
@@ -166,6 +167,7 @@ class Watch:
     def __init__(self, kind: str, whole: Outcome) -> None:
         self.kind = kind
         self.acknowledged = self.at_hand = 0  # examples, of the attempts so far
+        self.by_id: set[str] = set()  # predictions and labels that were acknowledged
         self.border = 0  # the first chunk border since the learner was opened
         self.predictions = {told["predicted"]: told["log_p"] for told in whole.told if "predicted" in told}
         self.states = {told["saved"]: told["state"] for told in whole.told if "state" in told and "saved" in told}
@@ -176,6 +178,10 @@ class Watch:
         faults: dict[str, str] = {}
         done = "learnt" if self.kind == "live" else "saved"
         for told in outcome.told:
+            if "have" in told and (missing := self.by_id - {*told["have"]}):
+                faults["lost"] = f"{len(missing)} that were acknowledged: {', '.join(sorted(missing)[:5])}"
+            if "acknowledged" in told:
+                self.by_id.add(told["acknowledged"])
             if "opened" in told:
                 found = told["opened"]
                 if found < self.acknowledged:
@@ -190,7 +196,8 @@ class Watch:
                     faults["different"] = f"another state at {position} examples"
             if told.get("predicted") in self.predictions:  # those inside of a call for several examples are not there
                 t, now = told["predicted"], np.array(told["log_p"])
-                off = float(np.abs(now - np.array(self.predictions[t])).max())
+                was = np.array(self.predictions[t])
+                off = float(np.abs(now - was).max()) if now.shape == was.shape else np.inf
                 if off > (ROUNDING if t < self.border else 0.0):
                     faults["different"] = f"another prediction of example {t}: by {off:.2g}"
             self.at_hand = told.get("learning", self.at_hand)

@@ -37,7 +37,7 @@ FLAGS = [part for name, value in SMALL.items() for part in (f"--{name}", str(val
 EXAMPLES = 60  # of a live learner
 FEATURES = 5
 LABELS = ("ham", "spam", "eggs", 7, 2.5)  # of several kinds; the later ones come late
-KINDS = ("run", "live", "compare", "sweep", "features", "save")
+KINDS = ("run", "live", "asked", "compare", "sweep", "features", "save")
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -220,6 +220,66 @@ def kept_examples(learner: Learner) -> Any:
     return learner._memory.read(0, learner.position)
 
 
+class AskedWork(LiveWork):
+    """A live learner that is asked by id; labels come late, out of order, twice, before their prediction, or never.
+
+    After a kill the client does everything again from the start, as one that does not know what has arrived would: what
+    was asked or learned before is not done twice.
+    """
+
+    kind = "asked"
+
+    def go(self, tell: Tell) -> None:
+        learner = self.open()
+        tell({"opened": learner.position, "have": known_ids(learner)})
+        for t in range(self.examples):
+            if t % 11 == 5:  # its label comes first
+                self.label(learner, t, tell)
+            x, _ = example(t, self.variant)
+            p = learner.predict_log_proba_one(x, id=t)
+            tell({"acknowledged": f"asked {t}"})
+            if learner.asked.class_id(str(t)) is None:
+                tell({"predicted": t, "log_p": [*p.values(), max(p.unseen, -1e3)]})
+            for late in {t - 2 - t % 5, t - 7} if t >= 7 else ():
+                if late % 6:
+                    self.label(learner, late, tell)
+            if t % 9 == 4 and learner.asked.pending:
+                learner.save()
+        learner.save()
+
+    def label(self, learner: Learner, t: int, tell: Tell) -> None:
+        tell({"learning": learner.position + 1})
+        learner.learn(id=t, y=example(t, self.variant)[1])
+        tell({"acknowledged": f"label {t}"})
+
+    def result(self) -> dict[str, Any]:
+        learner = Learner.open(self.folder / "home")
+        journal = learner._memory.journal
+        assert journal is not None
+        asked_at, ids = journal.arrivals(0, len(journal))
+        kept = kept_examples(learner)
+        different = [i for i, name in enumerate(ids) if kept.y[i] != example(int(name), self.variant)[1]]
+        files = [name for name in listing(self.folder) if "/saves/0" not in name and "/asked/0" not in name]
+        state = learner.state_dict()
+        del state["asked"]["times"]  # when it was asked
+        return {
+            "position": learner.position,
+            "different": different,
+            "ids": [ids, asked_at.tolist()],
+            "twice": sorted({name for name in ids if ids.count(name) > 1}),
+            "state": digest(state),
+            "files": files,
+        }
+
+
+def known_ids(learner: Learner) -> list[str]:
+    """What a live learner knows by id."""
+    journal = learner._memory.journal
+    answered = journal.arrivals(0, len(journal))[1] if journal is not None and len(journal) else []
+    asked = [f"asked {name}" for name in [*learner.asked.pending, *answered]]
+    return [*asked, *(f"label {name}" for name in [*learner.asked.labels, *answered])]
+
+
 class SaveWork(Work):
     """A learner without a home that is saved to one path again and again."""
 
@@ -354,7 +414,7 @@ class FeaturesWork(Work):
 
 
 WORKS: dict[str, type[Work]] = {
-    work.kind: work for work in (RunWork, LiveWork, CompareWork, SweepWork, FeaturesWork, SaveWork)
+    work.kind: work for work in (RunWork, LiveWork, AskedWork, CompareWork, SweepWork, FeaturesWork, SaveWork)
 }
 
 
@@ -466,7 +526,7 @@ def _acknowledge_before_writing() -> None:
     append: Any = Journal.append
     late: dict[int, tuple[np.ndarray, list[Any]]] = {}
 
-    def append_late(journal: Journal, x: np.ndarray, y: Any) -> None:
+    def append_late(journal: Journal, x: np.ndarray, y: Any, **_: Any) -> None:
         before = late.pop(id(journal), None)
         if before is None:
             late[id(journal)] = x, list(y)
@@ -482,11 +542,25 @@ def _write_twice() -> None:
 
     append = Journal.append
 
-    def append_twice(journal: Journal, x: np.ndarray, y: Any) -> None:
-        append(journal, x, y)
-        append(journal, x, y)
+    def append_twice(journal: Journal, x: np.ndarray, y: Any, **more: Any) -> None:
+        append(journal, x, y, **more)
+        append(journal, x, y, **more)
 
     setattr(Journal, "append", append_twice)  # noqa: B010
+
+
+def _remember_in_memory() -> None:
+    """What a learner is asked by id is written down nowhere."""
+    from prequential.learners.home import Home
+
+    setattr(Home, "write_events", _nothing)  # noqa: B010
+
+
+def _forget_answers() -> None:
+    """A learner that is opened again does not see which of its examples were the labels of what it was asked."""
+    from prequential.learners import by_id
+
+    setattr(by_id, "relearned", _nothing)  # noqa: B010
 
 
 # Writers that are broken on purpose: the kills must find each of them out.
@@ -494,4 +568,6 @@ MUTANTS = {
     "write-in-place": _write_in_place,
     "acknowledge-before-writing": _acknowledge_before_writing,
     "write-twice": _write_twice,
+    "remember-in-memory": _remember_in_memory,
+    "forget-answers": _forget_answers,
 }

@@ -23,7 +23,9 @@ def killed(out: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "count"), [("run", 6), ("live", 12), ("save", 10), ("compare", 4), ("sweep", 4)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("run", 6), ("live", 12), ("asked", 8), ("save", 10), ("compare", 4), ("sweep", 4)]
+)
 def test_nothing_is_lost_doubled_different_or_left_over(tmp_path: Path, kind: str, count: int) -> None:
     if kind == "sweep":
         pytest.importorskip("optuna")
@@ -34,7 +36,14 @@ def test_nothing_is_lost_doubled_different_or_left_over(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize(
-    ("mutant", "kind"), [("write-in-place", "save"), ("acknowledge-before-writing", "live"), ("write-twice", "live")]
+    ("mutant", "kind"),
+    [
+        ("write-in-place", "save"),
+        ("acknowledge-before-writing", "live"),
+        ("write-twice", "live"),
+        ("remember-in-memory", "asked"),
+        ("forget-answers", "asked"),
+    ],
 )
 def test_a_writer_that_is_broken_on_purpose_is_found_out(tmp_path: Path, mutant: str, kind: str) -> None:
     """Whether a kill falls on the moment that matters is chance: about one in twenty does."""

@@ -291,6 +291,11 @@ class CopiesPickled(Counts):
         return (Counts, (self.labels.capacity,))
 
 
+class RowsForgotten(Counts):
+    def _whole_state(self):
+        return {name: part for name, part in super()._whole_state().items() if name != "schema"}
+
+
 class SnapshotsShared(Counts):
     def _take_copy(self, other, *, snapshot):
         super()._take_copy(other, snapshot=snapshot)
@@ -308,6 +313,24 @@ class SnapshotsRounded(Counts):
 class SnapshotsLearn(Counts):
     def _check_can_learn(self):
         pass
+
+
+class IdsForgotten(Counts):
+    def _whole_state(self):
+        return {name: part for name, part in super()._whole_state().items() if name != "asked"}
+
+
+class IdsTwice(Counts):
+    def _take_in(self, xs, ys, act, asked_at=None, *, ids=None, **more):
+        if ids:
+            super()._take_in(xs, ys, act)
+        return super()._take_in(xs, ys, act, asked_at, ids=ids, **more)
+
+
+class IdsLearned(Counts):
+    def _predict_late(self, x, waiting):
+        self.position += 1
+        return super()._predict_late(x, waiting)
 
 
 class Threads(Counts):
@@ -398,6 +421,7 @@ MUTANTS = {  # what the check must say of each
     "check_bad_input": {BadInput: "no error was raised"},
     "check_gate": {Gate: "a dict was accepted"},
     "check_conversions": {Conversions: "gave another state"},
+    "check_rows": {RowsForgotten: "a loaded learner has the schema None"},
     "check_broken_values": {BrokenValues: "after a feature of 1e30"},
     "check_all_or_nothing": {AllOrNothing: "a refused label changed the learner"},
     "check_copies": {Copies: "goes on otherwise", CopiesPickled: "a learner was pickled"},
@@ -405,6 +429,11 @@ MUTANTS = {  # what the check must say of each
         SnapshotsShared: "changed while the learner learned on",
         SnapshotsRounded: "predicts otherwise",
         SnapshotsLearn: "a snapshot learned",
+    },
+    "check_ids": {
+        IdsForgotten: "was not kept with the state",
+        IdsTwice: "it is another learner",
+        IdsLearned: "a prediction by id changed what was learned",
     },
     "check_threads": {Threads: "predictions during learning went wrong"},
     "check_evaluate": {Evaluate: "of 131 examples 130 were scored"},

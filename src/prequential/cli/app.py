@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import cyclopts
 from cyclopts import App, Group, Parameter
 
-from prequential.cli import commands
+from prequential.cli import commands, live_commands
 from prequential.cli.old_flags import current_flags, shown_once
 from prequential.exits import one_sentence
 from prequential.renames import one_warning
@@ -218,6 +218,8 @@ def _execute(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # typ
 
 for command in (commands.compare, commands.experiment, commands.report, commands.sweep, commands.pareto):
     app.command(command)
+app.command(live_commands.predict)
+app.command(live_commands.learn)
 
 
 def main(arguments: list[str] | None = None) -> None:

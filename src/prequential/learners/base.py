@@ -6,7 +6,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
@@ -16,6 +16,8 @@ import numpy as np
 from prequential.deprecation import warn_renamed
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, one_line, short
 from prequential.labels import Labels, join_rows, num_seen_before, weigh_unseen
+from prequential.learners import by_id
+from prequential.learners.asked import Asked, Event
 from prequential.learners.charges import Charges, Probabilities, charge
 from prequential.learners.gate import as_examples, as_labels, check_float32, check_labels, check_shape, checked_lags
 from prequential.learners.outliers import Hint
@@ -72,6 +74,10 @@ class OnlineLearner(ABC):
         self._is_snapshot = False  # whether it only predicts
         # inside a call: how many labels arrived between the prediction of each example and its own; None: none did
         self._lags: np.ndarray | None = None
+        self.asked = Asked()  # what it was asked by id, and how that went
+        # inside a call, of each example: the id by which its label came, and where it came from; None: of none
+        self._ids: Sequence[str] | None = None
+        self._origins: Sequence[str] | None = None
 
     @property
     def schema(self) -> Any:
@@ -92,29 +98,37 @@ class OnlineLearner(ABC):
     # What a user calls. A name that ends in _one takes one example, one that ends in _many takes several. `predict`,
     # `predict_proba` and `learn` are short for the _one forms; `observe` is predict_many and learn_many in turns.
 
-    def predict_one(self, x: Any) -> Hashable | None:
-        """The most probable label seen so far; None before there is one. Changes nothing."""
-        p = self.predict_proba_one(x)
+    def predict_one(self, x: Any, *, id: Any = None) -> Hashable | None:
+        """The most probable label seen so far; None before there is one. Changes nothing.
+
+        With an id, the learner remembers what it was asked, and `learn(id=..., y=...)` gives the label later.
+        """
+        p = self.predict_proba_one(x, id=id)
         return max(p, key=p.__getitem__) if p else None
 
-    def predict_proba_one(self, x: Any) -> Probabilities:
-        """The probability of each label for one example. Changes nothing."""
-        with self._guard.reading():
-            p = np.exp(self.predict_log_proba_many(self._one(x))[0])
-            known = len(self.labels)
+    def predict_proba_one(self, x: Any, *, id: Any = None) -> Probabilities:
+        """The probability of each label for one example. Changes nothing; with an id as in `predict_one`."""
+        with self._guard.reading() if id is None else nullcontext():
+            log_p, known = self._log_proba_one(x, id)
+            p = np.exp(log_p)
             unseen = float(p[known:].sum())
             if not self.labels.open_ended:
                 unseen /= max(len(p) - known, 1)
-            return Probabilities(zip(self.labels.known, p[:known].tolist(), strict=True), unseen)
+            return Probabilities(zip(self.labels.known[:known], p[:known].tolist(), strict=True), unseen)
 
-    def predict_log_proba_one(self, x: Any) -> Probabilities:
-        """The log-probability of each label for one example, in nats. Changes nothing."""
-        with self._guard.reading():
-            log_p = self.predict_log_proba_many(self._one(x))[0]
-            known = len(self.labels)
+    def predict_log_proba_one(self, x: Any, *, id: Any = None) -> Probabilities:
+        """The log-probability of each label for one example, in nats. Changes nothing; with an id as in `predict_one`."""
+        with self._guard.reading() if id is None else nullcontext():
+            log_p, known = self._log_proba_one(x, id)
             free = 1 if self.labels.open_ended else len(log_p) - known
             unseen = float(np.logaddexp.reduce(log_p[known:])) - math.log(free) if free else -math.inf
-            return Probabilities(zip(self.labels.known, log_p[:known].tolist(), strict=True), unseen)
+            return Probabilities(zip(self.labels.known[:known], log_p[:known].tolist(), strict=True), unseen)
+
+    def _log_proba_one(self, x: Any, id: Any) -> tuple[np.ndarray, int]:
+        """Log-probabilities (capacity,), and how many of them are of labels seen before."""
+        if id is not None:
+            return by_id.ask(self, x, id)
+        return self.predict_log_proba_many(self._one(x))[0], len(self.labels)
 
     def predict_many(self, xs: Any) -> list[Hashable | None]:
         """The most probable label seen so far for each of n examples. Changes nothing."""
@@ -136,9 +150,16 @@ class OnlineLearner(ABC):
         with self._guard.reading():
             return self._predict(self._checked(xs))
 
-    def learn_one(self, x: Any, y: Hashable) -> None:
-        """Learns from one example."""
-        self.learn_many(self._one(x), [y])
+    def learn_one(self, x: Any = None, y: Hashable = None, *, id: Any = None) -> Charges | None:
+        """Learns from one example, or with an id and a label from what was predicted by that id before.
+
+        Labels by id may come late and in any order. The charge of the prediction that was made then is returned. The
+        same label again is ignored, another one is refused. A label that comes before its prediction waits for it.
+        """
+        if id is None:
+            self.learn_many(self._one(x), [y])
+            return None
+        return by_id.learn(self, [id], [y]) if x is None else by_id.learn_with_x(self, x, y, id)
 
     def predict_log_proba_late(self, xs: Any, waiting: Any = None) -> np.ndarray:
         """Log-probabilities (n, capacity) of n examples that are asked one after another, while labels are out.
@@ -150,17 +171,28 @@ class OnlineLearner(ABC):
             x = self._checked(xs)
             return self._predict_late(x, x[:0] if waiting is None or not len(waiting) else self._checked(waiting))
 
-    def learn_many(self, xs: Any, ys: Sequence[Hashable], asked_at: Any = None) -> None:
+    def learn_many(
+        self, xs: Any = None, ys: Any = None, asked_at: Any = None, *, ids: Sequence[Any] | None = None
+    ) -> Charges | None:
         """Learns from several examples, oldest first: from all of them, or where something is raised, from none.
 
         `asked_at` says how many labels this learner had been given when it was asked for each of them, where the labels
-        come late. A learner that can then learns to predict without the labels in between.
+        come late. A learner that can then learns to predict without the labels in between. With ids instead of xs, it
+        learns what was predicted by those ids before, as in `learn_one`.
         """
-        self._take_in(xs, ys, self._learn, asked_at)
+        if ids is None:
+            self._take_in(xs, ys, self._learn, asked_at)
+            return None
+        if xs is not None:
+            raise BadInput(f"example {self.position}: got xs and ids, expected one of them")
+        return by_id.learn(self, ids, ys)
 
-    def observe(self, xs: Any, ys: Sequence[Hashable]) -> Charges:
-        """Predicts, scores and learns each of several examples in turn, as `predict` and `learn` one by one would."""
-        return self._take_in(xs, ys, self._charged)
+    def observe(self, xs: Any, ys: Sequence[Hashable], *, origins: Sequence[str] | None = None) -> Charges:
+        """Predicts, scores and learns each of several examples in turn, as `predict` and `learn` one by one would.
+
+        `origins` says where each came from; the journal of a live learner keeps it.
+        """
+        return self._take_in(xs, ys, self._charged, origins=origins)
 
     def observe_late(
         self, waiting: Any, xs: Any, ys: Sequence[Hashable], asked_at: Any = None
@@ -183,17 +215,21 @@ class OnlineLearner(ABC):
         num_seen = num_seen_before(class_ids, self.num_seen)
         return self._observe_late(rows, class_ids), num_seen
 
-    def predict(self, x: Any) -> Hashable | None:
+    def predict(self, x: Any, *, id: Any = None) -> Hashable | None:
         """Short for `predict_one`."""
-        return self.predict_one(x)
+        return self.predict_one(x, id=id)
 
-    def predict_proba(self, x: Any) -> Probabilities:
+    def predict_proba(self, x: Any, *, id: Any = None) -> Probabilities:
         """Short for `predict_proba_one`."""
-        return self.predict_proba_one(x)
+        return self.predict_proba_one(x, id=id)
 
-    def learn(self, x: Any, y: Hashable) -> None:
+    def learn(self, x: Any = None, y: Hashable = None, *, id: Any = None) -> Charges | None:
         """Short for `learn_one`."""
-        self.learn_one(x, y)
+        return self.learn_one(x, y, id=id)
+
+    def limit_asked(self, **limits: Any) -> None:
+        """Sets how much may wait for labels: `max_pending`, `max_seconds` and `max_bytes`, as in `Asked`."""
+        by_id.limit(self, limits)
 
     def predict_log_proba(self, xs: Any) -> np.ndarray:
         """Deprecated: `predict_log_proba_many`."""
@@ -260,6 +296,7 @@ class OnlineLearner(ABC):
             "position": self.position,
             "shape": shape,
             **({} if self.schema is None else {"schema": self.schema.to_dict()}),
+            **({"asked": self.asked.state_dict()} if self.asked.used else {}),
             "learner": self._state_dict(),
         }
 
@@ -275,6 +312,9 @@ class OnlineLearner(ABC):
                 self.num_seen = len(self.labels)
                 self.position = int(state["position"])
                 self.shape = None if state["shape"] is None else tuple(state["shape"])
+                self.asked = Asked()
+                if "asked" in state:
+                    self.asked.load_state_dict(state["asked"])
                 self._load_state_dict(state["learner"])
             except BaseException as error:
                 self._mark_broken(error)
@@ -360,7 +400,12 @@ class OnlineLearner(ABC):
 
     def _copied(self, *, snapshot: bool) -> Self:
         copied = type(self)(**self.config(), **self._unsaved())
-        copied._take_copy(self, snapshot=snapshot)
+        asked = self.asked
+        try:
+            self.asked = Asked() if snapshot else asked  # a snapshot remembers nothing
+            copied._take_copy(self, snapshot=snapshot)
+        finally:
+            self.asked = asked
         copied._is_snapshot = snapshot
         return copied
 
@@ -386,6 +431,7 @@ class OnlineLearner(ABC):
         return [
             f"{self.position:,} example{'s' * (self.position != 1)} learned",
             f"{known:,} label{'s' * (known != 1)} seen",
+            *([f"{len(self.asked):,} predictions wait for labels"] if len(self.asked) else []),
             *(["a snapshot"] if self._is_snapshot else []),
         ]
 
@@ -539,13 +585,21 @@ class OnlineLearner(ABC):
         """Waits until so many examples can be learned at once (None: until no step runs); others may predict."""
 
     def _take_in(
-        self, xs: Any, ys: Sequence[Hashable], act: Callable[[np.ndarray, np.ndarray], Made], asked_at: Any = None
+        self,
+        xs: Any,
+        ys: Sequence[Hashable],
+        act: Callable[[np.ndarray, np.ndarray], Made],
+        asked_at: Any = None,
+        *,
+        ids: Sequence[str] | None = None,
+        origins: Sequence[str] | None = None,
     ) -> Made:
         """Calls `act` with checked examples, which it learns; if anything is raised, nothing has changed."""
         with self._guard.changing():
             self._check_can_learn()
             x, y = self._admitted(xs, ys)
             self._lags = None if asked_at is None else checked_lags(asked_at, len(x), self.position)
+            self._ids, self._origins = ids, origins
             self._wait(len(x))
 
             def take() -> Made:
@@ -626,6 +680,9 @@ class OnlineLearner(ABC):
 
     def _keep_schema(self) -> None:
         """Keeps the schema that the first rows decide, before they are learned. By default in the state alone."""
+
+    def _keep_events(self, events: list[Event]) -> None:
+        """Writes down what it was asked, before it is remembered. By default nowhere."""
 
     def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         self.shape = x.shape[1:]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 import warnings
 import weakref
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,10 @@ from prequential.storage.files import (
 )
 from prequential.storage.migrations import FORMAT, migrate_home
 from prequential.storage.sealed import read_sealed, write_sealed
+from prequential.streams.journal.asked_log import AskedLog, Event
 from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.log import Durability, check_durability
+from prequential.streams.stream import Chunk
 
 NAME = "prequential-home-"  # followed by the format number
 FORMATS = tuple(f"{NAME}{number}" for number in range(2, FORMAT + 1))  # format 1 had no name
@@ -53,6 +57,9 @@ class Home:
         self.notes: list[str] = []  # what is damaged or was repaired, a sentence each
         self._given = None if durability is None else check_durability(durability)
         self.made: dict[str, Any] = {}  # what the learner is made with
+        self._process = os.getpid()
+        self._asked: AskedLog | None = None
+        self._saved: tuple[int, int] = (-1, 0)  # position of the newest save, and the file of events it begins with
         with storage(directory):
             make_directory(directory)
             self._lock = KeptLock(directory)
@@ -63,8 +70,11 @@ class Home:
         kept: Durability = self.made.get("durability", 100)
         return kept if self._given is None else self._given
 
-    def begin(self, made: dict[str, Any], *, copied: Journal | None = None) -> Journal:
-        """Makes a new home for a learner that is made so, perhaps with the examples of another journal; its journal."""
+    def begin(self, made: dict[str, Any], *, copied: Journal | None = None, past: Iterable[Chunk] = ()) -> Journal:
+        """Makes a new home for a learner that is made so; its journal.
+
+        It may begin with the examples of another journal, or with those of a stream (`past`).
+        """
         self._check_free()
         self._remove_unfinished()
         with storage(self.directory):
@@ -76,9 +86,34 @@ class Home:
                 copied.copy(self.directory / "journal", identity=self.identity)
             journal = self._journal()
             journal.claim(self.identity)
+            for chunk in past:
+                journal.append(chunk.x, chunk.y)
+            journal.sync()
             self._write()
             remove_temporaries(self.directory)
         return journal
+
+    @property
+    def asked(self) -> AskedLog:
+        """What the learner was asked by id, since its saves."""
+        if self._asked is None:
+            self._asked = AskedLog(self.directory / "asked", self.identity, self.durability, self.notes)
+        return self._asked
+
+    def write_events(self, events: list[Event], whole: Callable[[], list[Event]]) -> None:
+        """Writes down what the learner was asked; they are on disk when this returns."""
+        if os.getpid() != self._process:
+            raise BadInput(
+                f"this process was forked from the one that works in {self.directory}: it cannot be asked by id"
+            )
+        with storage(self.directory):
+            self._lock.ensure()
+        self.asked.append(events, whole)
+
+    @property
+    def asked_since(self) -> int:
+        """The first file of events that the newest save does not know of."""
+        return self._saved[1]
 
     def _remove_unfinished(self) -> None:
         """Removes the journal of a home whose maker was killed before it was done: nothing was learned in it."""
@@ -99,10 +134,19 @@ class Home:
     def open(self) -> Journal:
         """Opens what is there, and finds out what can be used; the journal."""
         with storage(self.directory):
-            names = ("learner.json", "journal", "saves", "journal/journal.json", "journal/log.bin", "journal/index.bin")
+            names = (
+                "asked",
+                "learner.json",
+                "journal",
+                "saves",
+                "journal/journal.json",
+                "journal/log.bin",
+                "journal/index.bin",
+            )
             refuse_links(self.directory, *(self.directory / name for name in names))
             remove_temporaries(self.directory)
             remove_temporaries(self.directory / "saves")
+            remove_temporaries(self.directory / "asked")
             write = self._read()
             journal = self._journal()
             if not self.identity:
@@ -133,9 +177,16 @@ class Home:
         with storage(self.directory):
             self._lock.ensure()
             refuse_links(self.directory, self.directory / "saves")
-            place = {"generation": journal.generation, "last": journal.stamp(position)}
+            place: dict[str, Any] = {"generation": journal.generation, "last": journal.stamp(position)}
+            if "asked" in state:
+                place["asked"] = self.asked.begin_file()
             home = {"id": self.identity, **place, "made": self.made}
             self._saves.write(position, {**state, "home": home})
+            if "asked" in state:
+                before, since = self._saved
+                if before != position:  # else the save took the place of the newest, and the one before is still there
+                    self.asked.forget(since)
+                self._saved = position, place["asked"]
 
     def newest(self, journal: Journal, refuse: Refuse) -> tuple[dict[str, Any] | None, list[str]]:
         """The newest save that belongs here and that `refuse` says nothing against; why others are not used."""
@@ -154,6 +205,10 @@ class Home:
             return refuse(state)
 
         state, refused = self._saves.newest(foreign)
+        self._saved = (-1, 0)
+        if state is not None:
+            since = (state.get("home") or {}).get("asked", 0)
+            self._saved = state["position"], since if isinstance(since, int) else 0
         return state, [_short(sentence) for sentence in refused]
 
     def note(self, sentence: str) -> None:

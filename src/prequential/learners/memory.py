@@ -73,14 +73,25 @@ class Memory:
             self._source = CausalView(stream)
             self._source.present = self.length
 
-    def write(self, x: np.ndarray, labels: Sequence[Hashable]) -> None:
-        """Keeps examples that are learnt now, all or none; they can be read when `advance` has counted them."""
+    def write(
+        self,
+        x: np.ndarray,
+        labels: Sequence[Hashable],
+        *,
+        asked_at: Sequence[int] | None = None,
+        ids: Sequence[str] | None = None,
+        origins: Sequence[str] | None = None,
+    ) -> None:
+        """Keeps examples that are learnt now, all or none; they can be read when `advance` has counted them.
+
+        `asked_at`, `ids` and `origins` are as for `Journal.append`.
+        """
         if self._follows or self.relearning:
             return
         if self._journal is None:
             self._begin_journal()
         assert self._journal is not None
-        self._journal.append(x, labels)
+        self._journal.append(x, labels, asked_at=asked_at, ids=ids, origins=origins)
 
     def advance(self, count: int) -> None:
         """Counts examples that were written as learnt."""
@@ -199,15 +210,21 @@ class Memory:
         if self._source is not None:
             self._source.present = self.length
 
+    def past(self) -> Iterator[Chunk]:
+        """What was learned, where it is in a stream and not in a journal."""
+        if self.length and self._source is None:
+            raise self._lost()
+        for start in range(0, self.length, 1024):
+            assert self._source is not None
+            yield self._source.read(start, min(start + 1024, self.length))
+
     def _begin_journal(self) -> None:
         if self.length and self._source is None:
             raise self._lost()
         scratch = ScratchDirectory()
         journal = Journal(scratch.path, write=True, scratch=True)
-        if self._source is not None:
-            for start in range(0, self.length, 1024):
-                chunk = self._source.read(start, min(start + 1024, self.length))
-                journal.append(chunk.x, chunk.y)
+        for chunk in self.past():
+            journal.append(chunk.x, chunk.y)
         self._scratch, self._journal, self._source = scratch, journal, None
 
     def _lost(self) -> BadInput:

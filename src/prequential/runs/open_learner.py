@@ -101,6 +101,14 @@ def _of_run(directory: Path, device: str, trust: bool) -> OnlineLearner:
     return learner
 
 
+def stream_of_run(directory: Path, *, trust: bool = False) -> Stream:
+    """The stream of a run, if it is still there and holds the same examples."""
+    state, _ = CheckpointFolder(directory / "checkpoints").newest()
+    if state is None:
+        raise BadInput(f"the run in {directory} has saved no checkpoint yet")
+    return RunStream(directory, *_settings(directory, state), str(state["fingerprint"]), False, trust=trust).stream
+
+
 def _class_of(spec: str, name: str) -> type[OnlineLearner]:
     """The class of a run's learner: one of one's own is where the settings say it is."""
     if is_object_name(spec) and not is_transformer(spec):

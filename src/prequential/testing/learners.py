@@ -42,6 +42,7 @@ from prequential.testing.prediction_checks import (
 from prequential.testing.row_checks import check_rows
 from prequential.testing.state_checks import (
     check_copies,
+    check_ids,
     check_learners_share_nothing,
     check_memory,
     check_same_again,
@@ -79,6 +80,7 @@ CHECKS: list[Callable[[Make], None]] = [
     check_all_or_nothing,
     check_copies,
     check_snapshots,
+    check_ids,
     check_threads,
     check_evaluate,
     check_late_labels,

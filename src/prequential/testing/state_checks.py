@@ -128,6 +128,35 @@ def check_snapshots(make: Make) -> None:
         assert same_state(learner.state_dict(), before), "a snapshot changed the learner it was taken of"
 
 
+def check_ids(make: Make) -> None:
+    """What was asked by id must be charged as it was predicted then, learned once as late as it came, and kept."""
+    x, y = make_examples(60)
+    learner, other = make(3), make(3)
+    for one in (learner, other):
+        one.learn_many(x[:40], y[:40])
+    asked = [learner.predict_log_proba_one(x[t], id=t) for t in range(40, 60)]
+    assert learner.position == 40, "a prediction by id changed what was learned"
+    order = [*range(50, 40, -1), 55]  # late, not in order, and not all of them
+    for i, t in enumerate(order):
+        charges = learner.learn(id=t, y=y[t])
+        assert charges is not None, f"the label of id {t} was not learned"
+        expected = -asked[t - 40][y[t]]
+        assert abs(charges.log_loss[0] - expected) < TOLERANCE, (
+            f"id {t} was charged {charges.log_loss[0]}, not {expected}"
+        )
+        other.learn_many(x[t : t + 1], [y[t]], [40] if i else None)
+    assert learner.learn(id=order[0], y=y[order[0]]) is None, "the same label was learned twice"
+    assert len(learner.asked) == 9, f"of 20 predictions, 11 were answered and {len(learner.asked)} wait"
+    kept, expected_state = learner.state_dict(), other.state_dict()
+    loaded = make(3)
+    loaded.replay_from(RecordedStream(x, y))
+    loaded.load_state_dict(kept)
+    waiting = kept.pop("asked", None)
+    assert waiting is not None, "what waits for labels was not kept with the state"
+    assert same_state(loaded.asked.state_dict(), waiting), "what waits for labels came back otherwise"
+    assert same_state(kept, expected_state), "learned by id, it is another learner than one that was given the examples"
+
+
 def check_threads(make: Make) -> None:
     """Predicted from several threads while another learns, each prediction must be that of some moment in between."""
     x, y = make_examples(70)

@@ -14,6 +14,8 @@ import numpy as np
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.imports import import_object, is_object_name
 from prequential.labels import join_rows, num_seen_before
+from prequential.learners import by_id
+from prequential.learners.asked import Event
 from prequential.learners.base import check_missing, uniform_log_proba
 from prequential.learners.chunked import Ask, ChunkedLearner
 from prequential.learners.device import find_device
@@ -162,12 +164,28 @@ class Learner(ChunkedLearner):
 
     def _keep_schema(self) -> None:
         if self._home is not None and not self._memory.relearning:
-            self._home.remember({"schema": self.schema.to_dict(), "schema_given": False})
+            self._home.remember({"schema": self.schema.to_dict(), "schema_given": self._rows.given})
 
     @property
     def home(self) -> Path | None:
         """The directory it lives in, if it has one."""
         return None if self._home is None else self._home.directory
+
+    @property
+    def journal(self) -> Journal | None:
+        """The examples that it keeps, where it keeps them itself."""
+        return self._memory.journal
+
+    def remember(self, **more: str) -> None:
+        """Keeps something in its home for whoever opens it, such as which column of a table was the label."""
+        if self._home is not None and any(self.remembered(name) != text for name, text in more.items()):
+            self._home.remember({"notes": {**self._home.made.get("notes", {}), **more}})
+
+    def remembered(self, name: str) -> str | None:
+        """What `remember` has kept."""
+        notes = {} if self._home is None else self._home.made.get("notes", {})
+        found = notes.get(name) if isinstance(notes, dict) else None
+        return found if isinstance(found, str) else None
 
     @property
     def notes(self) -> list[str]:
@@ -277,8 +295,14 @@ class Learner(ChunkedLearner):
         if self.settings.async_steps and os.getpid() != self._process:
             raise BadInput("this process was forked: a learner with async_steps can predict in it, but not learn")
         class_ids = super()._accept(x, ys)
-        self._memory.write(x, [self.labels[class_id] for class_id in class_ids])
+        labels = [self.labels[class_id] for class_id in class_ids]
+        asked_at = None if self._lags is None else (self.position + np.arange(len(x)) - self._lags).tolist()
+        self._memory.write(x, labels, asked_at=asked_at, ids=self._ids, origins=self._origins)
         return class_ids
+
+    def _keep_events(self, events: list[Event]) -> None:
+        if self._home is not None:
+            self._home.write_events(events, self.asked.whole)
 
     def _take_chunks(
         self, x: np.ndarray, class_ids: np.ndarray, *, report: bool, ask: Ask | None = None
@@ -482,6 +506,29 @@ class Learner(ChunkedLearner):
         learner.save()
         return learner
 
+    def settle(self, home: str | Path, *, durability: Durability = 100) -> None:
+        """Gives a learner without a home one, in which it lives from now on; its past is copied there.
+
+        Where its past is the stream of a run, that is read once.
+        """
+        with self._alone():
+            self._check_can_learn()
+            if self._home is not None:
+                raise BadInput(f"this learner lives in {self.home} already")
+            state, memory = self._whole_state(), self._memory
+            place = Home(Path(home), durability, new=True)
+            try:
+                past = () if memory.journal is not None else memory.past()
+                self._memory = Memory(place.begin(self._made(), copied=memory.journal, past=past))
+                self._home = place
+                self.load_state_dict(state)  # everything that reads the past reads it there
+                self.save()
+            except BaseException:
+                self._home, self._memory = None, memory
+                self.load_state_dict(state)
+                place.close()
+                raise
+
     def _load_beside(self, path: Path, saved: dict[str, Any]) -> None:
         if saved["state"]["learner"]["memory"]["journal"]:
             self._memory.load(path, saved.get("journal"))
@@ -575,15 +622,28 @@ class Learner(ChunkedLearner):
             lost_positions = journal.compact(self.position)
             if lost_positions:
                 self._home.note(f"{ranges(lost_positions)} lost in {journal.directory}; those after moved up")
+        for event in self._home.asked.read(self._home.asked_since):
+            try:
+                self.asked.apply(event)
+            except (KeyError, TypeError, ValueError, BadCheckpoint) as error:
+                self._home.note(
+                    f"an event in {self._home.asked.directory} was left out: {type(error).__name__}: {error}"[:280]
+                )
         boundary = len(journal) - len(journal) % self.stride
         for start in range(self.position, boundary, self.stride):
-            chunk = journal.read(start, min(start + self.stride, boundary))
-            self.learn_many(chunk.x, chunk.y)
+            self._relearn(journal, start, min(start + self.stride, boundary))
         # one by one, as live examples mostly come: in one call, what is current would differ in its last bits
         for start in range(self.position, len(journal)):
-            chunk = journal.read(start, start + 1)
-            self.learn_many(chunk.x, chunk.y)
+            self._relearn(journal, start, start + 1)
+        self.asked.settle()
         self._memory.relearning = False
+
+    def _relearn(self, journal: Journal, start: int, stop: int) -> None:
+        """Learns examples of the journal again, as late as their labels came."""
+        chunk, (asked_at, ids) = journal.read(start, stop), journal.arrivals(start, stop)
+        at_once = np.array_equal(asked_at, np.arange(start, stop))
+        self.learn_many(chunk.x, chunk.y, asked_at=None if at_once else asked_at)
+        by_id.relearned(self, start, asked_at, ids, chunk.y)
 
     def _before(self, count: int) -> dict[str, Any]:
         return {**super()._before(count), "memory": self._memory.before()}
@@ -606,7 +666,7 @@ class Learner(ChunkedLearner):
         self._guard.mend = None
         self.position, self.shape = again.position, again.shape
         self.labels, self._memory, self._parts = again.labels, again._memory, again._parts
-        self._num_seen, self._last_prediction = again._num_seen, None
+        self._num_seen, self._last_prediction, self.asked = again._num_seen, None, again.asked
         self._load_chunk_state(again._chunk_state())
 
     def close(self) -> None:
@@ -614,6 +674,7 @@ class Learner(ChunkedLearner):
         with self._alone():
             if self._home is not None:
                 self._memory.sync()
+                self._home.asked.sync()
                 if self._memory.journal is not None:
                     self._memory.journal.close()
                 self._home.close()

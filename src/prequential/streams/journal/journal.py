@@ -215,6 +215,18 @@ class Journal(Stream):
             add_note(self.notes, f"{self.directory}: {which} damaged and left out: {new[0][1]}")
         return chunk
 
+    def arrivals(self, start: int, stop: int) -> tuple[np.ndarray, list[str]]:
+        """Of the examples start..stop-1 that can be read: how many labels had arrived when each was asked, and its id."""
+        found = [
+            entry.example for entry in self._reader.entries(start, min(stop, len(self))) if entry.example is not None
+        ]
+        return np.array([example.asked_at for example in found], np.int64), [example.id.decode() for example in found]
+
+    def origins(self, start: int, stop: int) -> list[str]:
+        """Where each of the examples start..stop-1 came from; empty where that is not known."""
+        entries = self._reader.entries(start, min(stop, len(self)))
+        return ["" if entry.example is None else entry.example.row.decode() for entry in entries]
+
     def damaged(self, start: int = 0, stop: int | None = None) -> list[tuple[int, str]]:
         """The positions that cannot be read, and why; everything is verified."""
         found: list[tuple[int, str]] = []
@@ -236,8 +248,28 @@ class Journal(Stream):
 
     # Writing.
 
-    def append(self, x: np.ndarray, y: Sequence[Hashable]) -> None:
-        """Adds examples at the end: all of them, or where something is raised, none."""
+    def append(
+        self,
+        x: np.ndarray,
+        y: Sequence[Hashable],
+        *,
+        asked_at: Sequence[int] | None = None,
+        ids: Sequence[str] | None = None,
+        origins: Sequence[str] | None = None,
+    ) -> None:
+        """Adds examples at the end: all of them, or where something is raised, none.
+
+        Parameters
+        ----------
+        x, y
+            The examples and their labels.
+        asked_at
+            How many labels had arrived when each was predicted; by default all before it.
+        ids
+            By which labels came that are late; empty where there is none.
+        origins
+            Where each came from, in the words of whoever appends it; empty where that is not known.
+        """
         self._check_writer()
         texts = [self._reader.labels.encode(label) for label in y]
         if len(texts) != len(x):
@@ -246,7 +278,7 @@ class Journal(Stream):
         with storage(log.path):
             self._prepare(x)
             rows = np.ascontiguousarray(x, self._reader.dtype)
-            log.append_examples(rows, texts)
+            log.append_examples(rows, texts, asked_at, _encoded(ids), _encoded(origins))
 
     def append_gap(self, count: int, like: np.ndarray | None = None) -> None:
         """Skips so many positions, whose examples are lost.
@@ -396,6 +428,10 @@ class Journal(Stream):
         if self.write:
             raise BadInput(f"the journal {self.directory} is open to write and cannot be pickled or copied; use copy()")
         return Journal, (self.directory,)
+
+
+def _encoded(texts: Sequence[str] | None) -> list[bytes] | None:
+    return None if texts is None else [text.encode() for text in texts]
 
 
 def _lock_place(directory: Path) -> Path:

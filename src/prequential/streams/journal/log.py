@@ -238,12 +238,31 @@ class Log:
         self._overhang = False
         self.length, self.end = self.length + len(examples), end
 
-    def append_examples(self, rows: np.ndarray, labels: Sequence[bytes]) -> None:
-        """Adds examples, given as x (n, ...) and the texts of their labels; all of them or none."""
+    def append_examples(
+        self,
+        rows: np.ndarray,
+        labels: Sequence[bytes],
+        asked_at: Sequence[int] | None = None,
+        ids: Sequence[bytes] | None = None,
+        origins: Sequence[bytes] | None = None,
+    ) -> None:
+        """Adds examples, given as x (n, ...) and the texts of their labels; all of them or none.
+
+        Where they are not given, each was asked when all labels before it had arrived, and has neither id nor origin.
+        """
+        n = len(labels)
+        examples = zip(
+            range(self.length, self.length + n) if asked_at is None else asked_at,
+            (row.tobytes() for row in rows),
+            labels,
+            [b""] * n if ids is None else ids,
+            [b""] * n if origins is None else origins,
+            strict=True,
+        )
         self.append(
             [
-                record(EXAMPLE, self.tag, position, example_payload(Example(position, row.tobytes(), text, b"", b"")))
-                for position, (row, text) in enumerate(zip(rows, labels, strict=True), self.length)
+                record(EXAMPLE, self.tag, position, example_payload(Example(*example)))
+                for position, example in enumerate(examples, self.length)
             ]
         )
 

@@ -9,7 +9,8 @@ The tag is the crc32 of the journal's id, so that records of another journal are
 
     asked_at u64 | bytes of x, label, id, row u32 each | x | label | id | row
 
-x are the numbers in the journal's dtype and shape; the label is JSON text; id and row are empty so far.
+x are the numbers in the journal's dtype and shape; the label is JSON text. The id is the one by which a late label came;
+row says where the example came from. Both may be empty.
 """
 
 from __future__ import annotations

@@ -74,6 +74,8 @@ class KNNExpert:
     def commit(self, batch: Batch) -> np.ndarray:
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         knn_probs = self._knn_probs(keys, self._past.committed(), labels, _hidden_later(batch.lags, len(batch)))
+        if batch.lags is not None:  # as in `extend`: the state depends on the examples alone, not on how they came
+            self._past.reserve(self._chunk_size)
         self._past.commit((keys[None, None], labels[None, None, :, None]))
         return self._log_probs(knn_probs, batch.num_seen)
 
