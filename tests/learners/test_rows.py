@@ -149,6 +149,8 @@ def test_another_table(tmp_path):
     with pytest.raises(BadInput, match=r"16 features, but the learner reads rows as \d+; TableStream\(..., schema="):
         evaluate(TableStream(other), learner)
     assert evaluate(TableStream(other, schema=learner.schema), learner).count == 2
+    with pytest.warns(ColumnWarning, match="color not known to the schema, and not used"):
+        TableStream(other.append_column("color", pa.array(["red", "blue"])), schema=learner.schema)
     with pytest.raises(BadSetting, match="schema makes 16 features, but the learner has learned x of shape"):
         learner.schema = TableStream(other).schema
 

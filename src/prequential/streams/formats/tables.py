@@ -328,6 +328,16 @@ class TableStream(Stream):
 
     # Deciding what the columns are.
 
+    def _name_unknown(self) -> None:
+        """Names columns that a given schema does not know."""
+        time = None if self._time is None else self._time.name
+        known = {*self.schema.ignored, time, *(column.name for column in self.schema.columns)}
+        unknown = [name for name in self.table.schema.names if name not in known and not UNNAMED.match(name)]
+        if unknown:
+            more = ", …" if len(unknown) > 5 else ""
+            said = f"{', '.join(unknown[:5])}{more} not known to the schema, and not used"
+            warnings.warn(f"{self.table.name}: {said}", ColumnWarning, stacklevel=4)
+
     def about_ids(self) -> str:
         """Which columns are left out, and how to keep them."""
         one = self.left_out[0]
@@ -369,6 +379,7 @@ class TableStream(Stream):
         self.left_out: list[str] = []  # columns that are ids
         if self._given is not None:
             self.schema = self._given.changed(ignored=(*self._given.ignored, label))
+            self._name_unknown()
             return
         asked_kinds = dict(kinds)
         if self._time is not None:
