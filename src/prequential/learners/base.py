@@ -286,6 +286,7 @@ class OnlineLearner(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of everything that future predictions depend on: nested dicts of arrays, tensors and JSON values."""
+        self._check_can_learn()  # a snapshot has not all of it
         with self._alone():
             return self._whole_state()
 
@@ -353,6 +354,7 @@ class OnlineLearner(ABC):
 
     def save(self, path: str | Path) -> None:
         """Writes the learner to one file, atomically."""
+        self._check_can_learn()
         with self._alone(), storage(Path(path)), self._beside(Path(path)) as more:
             kind = {"kind": type(self).__name__, "module": type(self).__module__}
             saved = {**kind, "config": self.config(), "state": self._whole_state(), **more}
@@ -385,16 +387,20 @@ class OnlineLearner(ABC):
         """Reads what `save` left beside the file, before the state is loaded. By default nothing."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if self._is_snapshot:  # nothing can change it
+            return self
         with self._alone():
-            copied = self._copied(snapshot=self._is_snapshot)
+            copied = self._copied(snapshot=False)
         memo[id(self)] = copied
         return copied
 
     def snapshot(self) -> Self:
         """A copy of this moment to predict from while the learner learns on; it cannot learn.
 
-        It costs what the state takes in memory. No example of the past is copied: the journal stays where it is.
+        It copies what predicts, and nothing that only learning needs: no journal, no optimizer.
         """
+        if self._is_snapshot:
+            return self
         with self._alone():
             return self._copied(snapshot=True)
 
@@ -412,8 +418,8 @@ class OnlineLearner(ABC):
     def _check_can_learn(self) -> None:
         if self._is_snapshot:
             raise BadInput(
-                "this learner is a snapshot, which predicts but does not learn; learn with the one it was taken of, or "
-                "with a copy.deepcopy of that"
+                "this learner is a snapshot, which only predicts; learn with the one it was taken of and save that, or "
+                "a copy.deepcopy of it"
             )
 
     def __repr__(self) -> str:

@@ -56,7 +56,7 @@ class AsyncTrainer(Trainer):
     @contextmanager
     def predicting(self) -> Iterator[None]:
         self.check()
-        with _num_threads(1):
+        with on_one_thread():
             yield
 
     def check(self) -> None:
@@ -116,9 +116,9 @@ def _set_num_threads(count: int) -> int:
 
 
 @contextmanager
-def _num_threads(count: int) -> Iterator[None]:
-    """Computes on so many cores: a prediction on more would wait for those that the steps are using."""
-    before = _set_num_threads(count)
+def on_one_thread() -> Iterator[None]:
+    """Computes on one core: a prediction on more would wait for those that the steps are using."""
+    before = _set_num_threads(1)
     try:
         yield
     finally:

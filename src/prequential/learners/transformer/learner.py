@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from prequential.learners.transformer.distributed import here
 from prequential.learners.transformer.ensemble import Ensemble, Prediction
 from prequential.learners.transformer.experts import NetworkExpert, make_experts
 from prequential.learners.transformer.normalized_replay import NormalizedReplay
+from prequential.learners.transformer.predictor import IdleTrainer, copy_predictor
 from prequential.learners.transformer.state_migrations import migrate_learner_state
 from prequential.learners.transformer.trainer import Trainer
 from prequential.learners.versioned import Versioned
@@ -537,9 +539,22 @@ class Learner(ChunkedLearner):
         return {"device": str(self.device)}
 
     def _take_copy(self, other: Self, *, snapshot: bool) -> None:
-        self._memory = other._memory.snapshot() if snapshot else other._memory.copy()
         self._own_extractor = other._own_extractor
+        if snapshot:
+            self._take_predictor(other)
+            return
+        self._memory = other._memory.copy()
         super()._take_copy(other, snapshot=snapshot)
+
+    def _take_predictor(self, other: Self) -> None:
+        """Copies what predicts, and nothing of what learns."""
+        self.labels, self._num_seen = copy.deepcopy((other.labels, other._num_seen))
+        self.position, self.shape, self.num_seen = other.position, other.shape, other.num_seen
+        self._rows.load(other.schema)
+        if other._parts is not None:
+            inputs, ensemble = copy_predictor(other._parts.inputs, other._parts.ensemble)
+            trainer = IdleTrainer(ensemble.network.model, other._parts.trainer)
+            self._parts = Parts(inputs, ensemble, cast(Any, None), cast(Any, trainer))
 
     def _shown_settings(self) -> dict[str, Any]:
         defaults = {"classes": None, "missing": False, **asdict(Settings())}

@@ -1,0 +1,50 @@
+"""What a snapshot of the transformer learner is made of: only what predicts, without optimizer, replay or journal."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from prequential.learners.transformer.async_trainer import AsyncTrainer, on_one_thread
+
+if TYPE_CHECKING:
+    from prequential.learners.inputs import Inputs
+    from prequential.learners.transformer.ensemble import Ensemble
+    from prequential.learners.transformer.trainer import Trainer
+    from prequential.models.transformer import Transformer
+
+
+def copy_predictor(inputs: Inputs, ensemble: Ensemble) -> tuple[Inputs, Ensemble]:
+    """Copies of the input statistics and of all experts, with their contexts."""
+    ranks = ensemble.network.ranks  # the processes are the same
+    return copy.deepcopy((inputs, ensemble), {id(ranks): ranks})
+
+
+class IdleTrainer:
+    """Stands in for the trainer of a snapshot, which takes no steps.
+
+    Parameters
+    ----------
+    model
+        What the snapshot predicts with.
+    trainer
+        That of the learner: predictions are computed as there.
+    """
+
+    def __init__(self, model: Transformer, trainer: Trainer) -> None:
+        self.model, self.separate, self.skipped_steps = model, trainer.separate, trainer.skipped_steps
+        self._one_thread = isinstance(trainer, AsyncTrainer)
+
+    @contextmanager
+    def predicting(self) -> Iterator[None]:
+        """To be held while something is predicted."""
+        if not self._one_thread:
+            yield
+            return
+        with on_one_thread():
+            yield
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
