@@ -23,13 +23,13 @@ CLASSES = 100
 
 
 def examples(total: int, width: int, chunk: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Gaussian clusters around random centres in a space of 32 dimensions, seen in `width`, in chunks."""
+    """Gaussian clusters around random centers in a space of 32 dimensions, seen in `width`, in chunks."""
     random = np.random.default_rng(0)
-    centres = random.normal(size=(CLASSES, 32)).astype(np.float32)
+    centers = random.normal(size=(CLASSES, 32)).astype(np.float32)
     spread = random.normal(size=(32, width)).astype(np.float32)
     for _ in range(0, total, chunk):
         y = random.integers(CLASSES, size=chunk)
-        inner = centres[y] + 0.7 * random.normal(size=(chunk, 32)).astype(np.float32)
+        inner = centers[y] + 0.7 * random.normal(size=(chunk, 32)).astype(np.float32)
         yield inner @ spread + 0.5 * random.normal(size=(chunk, width)).astype(np.float32), y
 
 

@@ -1,4 +1,4 @@
-"""How long it takes until a large CSV is being learnt from, and how fast it is read.
+"""How long it takes until a large CSV is being learned from, and how fast it is read.
 
     python benchmarks/csv_start.py
 
@@ -47,7 +47,7 @@ def start(path: Path, time_column: str | None) -> None:
     learner = Learner(5, missing=stream.missing)
     chunk = stream.read(0, learner.stride)
     learner.observe(chunk.x, chunk.y)
-    learnt, worked = time.perf_counter() - begun, time.process_time() - worked
+    learned, worked = time.perf_counter() - begun, time.process_time() - worked
     rows = min(len(stream), 200_000)
     begun = time.perf_counter()
     for first in range(0, rows, 64):
@@ -55,7 +55,7 @@ def start(path: Path, time_column: str | None) -> None:
     speed = rows / (time.perf_counter() - begun)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3
     print(
-        f"opened {opened:.1f} s, chunk learnt {learnt:.1f} s (work {worked:.1f} s), then {speed:,.0f} rows/s, "
+        f"opened {opened:.1f} s, chunk learned {learned:.1f} s (work {worked:.1f} s), then {speed:,.0f} rows/s, "
         f"{grown:.0f} MB more memory",
         flush=True,
     )

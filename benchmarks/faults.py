@@ -311,11 +311,11 @@ class Home(Place):
         if not fault.name.startswith("home/journal/"):
             return "the result is not the same, but no example was damaged"
         if found["again"] != 12:
-            return f"of 12 examples learnt after it, {found['again']} were there when it was opened again"
+            return f"of 12 examples learned after it, {found['again']} were there when it was opened again"
         missing = Counter(whole["examples"]) - Counter(found["examples"])
         foreign = Counter(found["examples"]) - Counter(whole["examples"])
         if foreign:
-            return f"{foreign.total()} examples are there that were never learnt"
+            return f"{foreign.total()} examples are there that were never learned"
         total = len(whole["examples"])
         behind = {"flip": 0, "truncate": total * (1 - fault.place), "empty": total, "delete": total, "swap": total}
         most = BLOCK + 1.1 * behind.get(fault.kind, total)  # not all records are of one length

@@ -77,7 +77,7 @@ def over_length(longest: int, seconds: float) -> Row:
     """A learner that keeps its examples in a journal, over a stream that is long; it stops when the time is over."""
     learner = Learner(4, settings=CHEAP)
     random = np.random.default_rng(0)
-    centres = random.normal(size=(4, 8)).astype(np.float32)
+    centers = random.normal(size=(4, 8)).astype(np.float32)
     begun, base = time.perf_counter(), 0
     curve: list[dict[str, float]] = []
     pieces: list[float] = []  # seconds per example, of 16 chunks each
@@ -86,7 +86,7 @@ def over_length(longest: int, seconds: float) -> Row:
         spent = 0.0
         for _ in range(16):
             y = random.integers(4, size=CHEAP.chunk_size)
-            x = centres[y] + random.normal(size=(CHEAP.chunk_size, 8)).astype(np.float32)
+            x = centers[y] + random.normal(size=(CHEAP.chunk_size, 8)).astype(np.float32)
             start = time.perf_counter()
             learner.observe(x, y.tolist())
             spent += time.perf_counter() - start

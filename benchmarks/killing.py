@@ -35,7 +35,7 @@ OPERATIONS = (
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 SLOWEST = 120.0  # seconds that an attempt may take
 
-# A message of the child to the harness, such as "learnt example 7": sent after the work had returned.
+# A message of the child to the harness, such as "learned example 7": sent after the work had returned.
 Tell = Callable[[dict[str, Any]], None]
 
 

@@ -1,6 +1,7 @@
 """Kills work of every kind with kill -9, goes on with it, and compares what comes out with work that was not killed.
 
-    python benchmarks/kills.py [--count N] [--kind KIND] [--seed SEED] [--mutant NAME] [--out FOLDER]
+    python benchmarks/kills.py [--count N] [--kind KIND] [--seed SEED] [--mutant NAME] [--no-pictures] [--first]
+        [--out FOLDER]
 
 The kinds: a run (then `resume`), a live learner with a home, one that is asked by id and gets labels late, a comparison, a sweep, the extraction of features, and a
 learner saved to one path again and again. Each work is killed several times before it may finish, three of four kills
@@ -11,7 +12,7 @@ at a random file operation (`killing.py`), the others at a random time. What mus
 - a live learner that is asked by id has every prediction and every label that was acknowledged, and learns none twice;
 - a saved learner comes back from its newest save, or from the one that was being written;
 - in the end everything is bit-identical to work that was never killed (times are left out), and so is each prediction
-  of a live learner. (The examples of a chunk at hand are learnt again in one call, as `learn_many` would; so predictions
+  of a live learner. (The examples of a chunk at hand are learned again in one call, as `learn_many` would; so predictions
   until the next chunk border may differ in their last bits, here by 1e-5 at most.)
 - no file is left over.
 
@@ -60,28 +61,30 @@ class Killing:
         What all works read.
     seed
         Of where the kills fall.
+    pictures
+        Whether every fifth work draws pictures, which take most of its time.
     """
 
-    def __init__(self, kind: str, folder: Path, shared: Path, seed: int = 0) -> None:
-        self.kind, self.folder, self.shared = kind, folder, shared
+    def __init__(self, kind: str, folder: Path, shared: Path, seed: int = 0, pictures: bool = True) -> None:
+        self.kind, self.folder, self.shared, self.pictures = kind, folder, shared, pictures
         self.draws = random.Random(f"{kind} {seed}")
         self.counts = dict.fromkeys(COLUMNS, 0)
         self.found: list[str] = []  # a sentence on each fault
         self.seconds = 0.0
         self._references: dict[tuple[int, bool], tuple[dict[str, Any], Outcome]] = {}
 
-    def go(self, kills: int) -> None:
-        """Kills so many times."""
+    def go(self, kills: int, *, first: bool = False) -> None:
+        """Kills so many times, or until the first fault is found."""
         begun = time.monotonic()
         number = 0
-        while self.counts["kills"] < kills:
+        while self.counts["kills"] < kills and not (first and self.found):
             self._work(number, kills)
             number += 1
         self.seconds = time.monotonic() - begun
 
     def _work(self, number: int, kills: int) -> None:
         """One work, killed several times and then let finish."""
-        variant, pictures = number % WORKS[self.kind].variants, number % 5 == 0
+        variant, pictures = number % WORKS[self.kind].variants, self.pictures and number % 5 == 0
         reference, whole = self._reference(variant, pictures)
         work = self._new(f"{self.kind}-{number}", variant)
         groups: list[int] = []
@@ -176,7 +179,7 @@ class Watch:
     def see(self, outcome: Outcome) -> dict[str, str]:
         """What is wrong with what an attempt told."""
         faults: dict[str, str] = {}
-        done = "learnt" if self.kind == "live" else "saved"
+        done = "learned" if self.kind == "live" else "saved"
         for told in outcome.told:
             if "have" in told and (missing := self.by_id - {*told["have"]}):
                 faults["lost"] = f"{len(missing)} that were acknowledged: {', '.join(sorted(missing)[:5])}"
@@ -249,6 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--kind", choices=KINDS, help="of one kind only")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mutant", choices=works.MUTANTS, help="a writer that is broken on purpose, to be found out")
+    parser.add_argument("--no-pictures", action="store_true", help="draw none, which is much faster")
+    parser.add_argument("--first", action="store_true", help="stop at the first fault of a kind")
     parser.add_argument("--out", type=Path, help="folder for kills.json; by default nothing is written")
     given = parser.parse_args(arguments)
     todo = shares(given.count, given.kind)
@@ -263,8 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         if "features" in todo:
             attempt(lambda tell: works.make_shared(shared), Path(name) / "shared.log")
         for kind, kills in todo.items():
-            killing = Killing(kind, Path(name) / kind, shared, given.seed)
-            killing.go(kills)
+            killing = Killing(kind, Path(name) / kind, shared, given.seed, pictures=not given.no_pictures)
+            killing.go(kills, first=given.first)
             kinds[kind] = {**killing.counts, "seconds": round(killing.seconds, 1), "found": killing.found}
             console.print(f"{kind}: {kills} kills in {killing.seconds:.0f} seconds, {len(killing.found)} faults")
             for sentence in killing.found:

@@ -1,9 +1,9 @@
-"""How long one prediction and one example learnt take, with the steps in between and with the steps behind.
+"""How long one prediction and one example learned take, with the steps in between and with asynchronous steps.
 
     python benchmarks/latency.py [--quick] [--out FOLDER]
 
 Examples arrive at fixed times, so far apart that learning keeps up with them: for each, a prediction is asked for and then
-the label is learnt. An answer counts from the arrival, so that a prediction that has to wait until a step is over is
+the label is learned. An answer counts from the arrival, so that a prediction that has to wait until a step is over is
 charged for it. The two ways take turns, some chunks each. D 256, 4 blocks, C 512, S 64, E 8; about two minutes. Expected:
 the 99th percentile of a prediction below 5 times the median while learning goes on behind.
 """

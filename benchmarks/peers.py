@@ -108,7 +108,7 @@ def hugging_face(work: Workload, attention: str) -> Step:
         bos_token_id=None, eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation=attention,
     )  # fmt: skip
     blocks, ends = library.GPT2Model(config), Tokens(work)
-    optimiser = _adamw(blocks, ends)
+    optimizer = _adamw(blocks, ends)
     x, y = (torch.as_tensor(part) for part in work.chunk())
     key_width = s.width // s.effective_num_query_heads
     past = [(torch.zeros(1, s.effective_num_query_heads, s.window, key_width),) * 2 for _ in range(s.depth)]
@@ -127,7 +127,7 @@ def hugging_face(work: Workload, attention: str) -> Step:
             position_ids=places,
             use_cache=True,
         )
-        _take(optimiser, ends.loss(made.last_hidden_state, y))
+        _take(optimizer, ends.loss(made.last_hidden_state, y))
         past = [
             (layer.keys[:, :, -s.window :].detach(), layer.values[:, :, -s.window :].detach())
             for layer in made.past_key_values.layers
@@ -149,14 +149,14 @@ def x_transformers(work: Workload) -> Step:
         ),
     )  # fmt: skip
     ends = Tokens(work)
-    optimiser = _adamw(blocks, ends)
+    optimizer = _adamw(blocks, ends)
     x, y = (torch.as_tensor(part) for part in work.chunk())
     memories: Any = None
 
     def step() -> None:
         nonlocal memories
         h, between = blocks(ends(x, y), mems=memories, return_intermediates=True)
-        _take(optimiser, ends.loss(h, y))
+        _take(optimizer, ends.loss(h, y))
         new = [hidden.detach() for hidden in between.hiddens]
         old = memories or [hidden[:, :0] for hidden in new]
         memories = [torch.cat(pair, 1)[:, -s.window :] for pair in zip(old, new, strict=True)]
@@ -171,10 +171,10 @@ def _adamw(*modules: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-4, fused=True)
 
 
-def _take(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+def _take(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     loss.backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
-    optimiser.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def one_at_a_time(examples: int, slices: int) -> list[Row]:

@@ -6,7 +6,7 @@
 A few minutes on one core for 500,000 examples. Times in the stream are positions times the seconds between photos.
 A photographer's numbers are low in the stream, whose 500,000 photos are 16 days where the records are 18 years.
 "Image alone" is a linear classifier and a small network of the current photo's features, trained online without
-context; "labels alone" mixes counts of past labels with eight half-lives, the mixture learnt online.
+context; "labels alone" mixes counts of past labels with eight half-lives, the mixture learned online.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def oracle(y: np.ndarray, window: int) -> float:
 
 
 def labels_alone(y: np.ndarray, classes: int) -> float:
-    """Accuracy of a mixture of decayed counts, its weights learnt online."""
+    """Accuracy of a mixture of decayed counts, its weights learned online."""
     decay = 0.5 ** (1 / np.array([2, 8, 16, 32, 64, 192, 1024, 32768]))[:, None]
     counts, totals = np.zeros((len(decay), classes)), np.zeros((len(decay), 1))
     weights = np.full(len(decay) + 1, 1 / (len(decay) + 1))
@@ -136,7 +136,7 @@ def image_alone(stream: PhotoStream, examples: int, hidden: int, rate: float, re
         else:
             layers = [torch.nn.Linear(width, classes)]
         model = torch.nn.Sequential(*layers)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-2)
     random = np.random.default_rng(0)
     right = []
     for n, start in enumerate(range(0, examples, 256)):
@@ -145,9 +145,9 @@ def image_alone(stream: PhotoStream, examples: int, hidden: int, rate: float, re
             logits, y = model(torch.as_tensor(chunk.x)), torch.as_tensor(chunk.y)
             if turn == 0:
                 right.append(float((logits.argmax(1) == y).float().mean()))
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             F.cross_entropy(logits, y).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            optimizer.step()
     return float(np.mean(right)), float(np.mean(right[-len(right) // 4 :]))
 
 

@@ -77,7 +77,7 @@ class PlainLoop:
     def __init__(self, s: Settings, features: int, classes: int) -> None:
         self.s = s
         self.model = PlainTransformer(s, features, classes)
-        self.optimiser = torch.optim.AdamW(
+        self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=s.learning_rate / s.width, weight_decay=s.weight_decay
         )
         self.caches = [self.empty() for _ in range(s.num_streams)]
@@ -95,9 +95,9 @@ class PlainLoop:
             x, y = self.data[chunk]
             logits, new = self.model(x[None], y[None], self.caches[stream])
             loss = F.cross_entropy(logits[0], y)
-            self.optimiser.zero_grad()
+            self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            self.optimiser.step()
+            self.optimizer.step()
             self.caches[stream] = [
                 (torch.cat([k, nk], 1)[:, -self.s.window :], torch.cat([v, nv], 1)[:, -self.s.window :])
                 for (k, v), (nk, nv) in zip(self.caches[stream], new, strict=True)

@@ -126,15 +126,15 @@ class Study:
 
     def _check_home(self, work: LiveWork, marks: list[dict[str, Any]]) -> bool:
         """Whether examples behind what is promised are missing while later ones are there."""
-        saved, learnt, given = (
-            max((mark[name] for mark in marks if name in mark), default=0) for name in ("saved", "learnt", "learning")
+        saved, learned, given = (
+            max((mark[name] for mark in marks if name in mark), default=0) for name in ("saved", "learned", "learning")
         )
         durability = LiveWork.durability[work.variant] if works.has_durability() else "save"
         promised = saved
         if durability == "sync":
-            promised = learnt
+            promised = learned
         elif isinstance(durability, int):
-            promised = max(saved, learnt - (durability - 1))
+            promised = max(saved, learned - (durability - 1))
         if not any("opened" in mark for mark in marks) and not (work.folder / "home" / "learner.json").is_file():
             return False  # the power was cut before the learner had been made
         before = work.folder.with_name("before")
@@ -142,11 +142,11 @@ class Study:
         shutil.copytree(work.folder / "home", before)
         learner = Learner.open(work.folder / "home")
         position = learner.position
-        if not promised <= position <= max(given, learnt):
-            raise Broken(f"it came back with {position} examples, expected {promised} to {max(given, learnt)}")
+        if not promised <= position <= max(given, learned):
+            raise Broken(f"it came back with {position} examples, expected {promised} to {max(given, learned)}")
         kept = works.kept_examples(learner) if position else None
         found = [] if kept is None else [works.digest([kept.x[t], kept.y[t]]) for t in range(position)]
-        wanted = [works.digest(list(works.example(t, work.variant))) for t in range(max(given, learnt))]
+        wanted = [works.digest(list(works.example(t, work.variant))) for t in range(max(given, learned))]
         if found[:promised] != wanted[:promised]:
             raise Broken(f"the first {promised} examples are not all as they were given")
         rest = iter(wanted[promised:])

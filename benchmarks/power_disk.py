@@ -93,7 +93,7 @@ class Disk:
         self._compare()
 
     def mark(self, **what: Any) -> None:
-        """Notes that the program was told something, such as that an example has been learnt."""
+        """Notes that the program was told something, such as that an example has been learned."""
         with self._lock:
             self.events.append(("mark", what))
 

@@ -23,8 +23,8 @@ from prequential.models.block import Block
 from prequential.models.transformer import Transformer
 
 ATTENTION, PROJECTIONS, EXTRACTOR = "attention", "projections and MLP", "extractor"
-HEADS, OPTIMISER, DATA, PYTHON = "input map and heads", "optimiser", "data", "Python and other"
-PARTS = (ATTENTION, PROJECTIONS, EXTRACTOR, HEADS, OPTIMISER, DATA, PYTHON)
+HEADS, OPTIMIZER, DATA, PYTHON = "input map and heads", "optimizer", "data", "Python and other"
+PARTS = (ATTENTION, PROJECTIONS, EXTRACTOR, HEADS, OPTIMIZER, DATA, PYTHON)
 MARK = "part: "
 BACKWARD = "autograd::engine::evaluate_function"
 CALLS: list[tuple[Any, str, str]] = [  # what is called, and to which part that belongs; the innermost one counts
@@ -32,7 +32,7 @@ CALLS: list[tuple[Any, str, str]] = [  # what is called, and to which part that 
     (Block, "forward", PROJECTIONS),
     (Transformer, "_embed", HEADS),
     (Transformer, "_run_heads", HEADS),
-    (Optimizer, "step", OPTIMISER),
+    (Optimizer, "step", OPTIMIZER),
     (Inputs, "commit", DATA),
     (Inputs, "transform_replayed", DATA),
     (Memory, "write", DATA),

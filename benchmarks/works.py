@@ -191,7 +191,7 @@ class LiveWork(Work):
             else:
                 learner.learn_many(np.stack(xs), list(ys))
             t += several
-            tell({"learnt": t})
+            tell({"learned": t})
             if t % 9 == 0:
                 learner.save()
                 tell({"saved": t})

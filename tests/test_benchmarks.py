@@ -42,7 +42,7 @@ def test_one_command_writes_a_table_numbers_and_pictures(
     (row,) = found["limit"]
     assert row.ratio > 0
     assert sum(row.shares.values()) == pytest.approx(1, abs=1e-6)
-    assert min(row.shares[part] for part in ("attention", "projections and MLP", "optimiser", "data")) > 0
+    assert min(row.shares[part] for part in ("attention", "projections and MLP", "optimizer", "data")) > 0
     written = json.loads((tmp_path / "benchmarks.json").read_text())
     assert written["parts"]["limit"][0]["ratio"] == row.ratio
     assert len(written["parts"]["growth"]) == 2

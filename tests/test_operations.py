@@ -125,7 +125,7 @@ def test_tables_are_made_once(model: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("updates", ["sequential", "joint"])
-def test_the_optimiser_is_one_kernel_for_each_group_of_parameters(updates: str, streams: int) -> None:
+def test_the_optimizer_is_one_kernel_for_each_group_of_parameters(updates: str, streams: int) -> None:
     learner = made(updates=updates, num_streams=streams)
     assert learner._parts is not None
     groups = len(learner._parts.trainer.optimizer._adamw.param_groups)

@@ -90,7 +90,7 @@ assert all(learner.position == 2 for learner in learners)
                     learner.predict(example(0)[0])
                     try:
                         learner.learn(*example(6))
-                        told.append("learnt")
+                        told.append("learned")
                     except BadInput as error:
                         told.append(str(error))
                 try:
