@@ -8,7 +8,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,13 @@ import pytest
 import prequential
 from prequential.cli import main
 from prequential.errors import BadInput
+from prequential.evaluation.scores import Scores
 from prequential.live.learn_home import learn_all
+from prequential.live.learn_rows import LabelReader, Stop, learn_rows
 from prequential.live.predict_rows import predict_all
 from prequential.live.row_input import open_rows
 from prequential.settings import Settings
-from prequential.storage.checkpoint import same_state
+from prequential.storage.checkpoint import read_checkpoint, same_state
 from prequential.streams.journal.journal import Journal
 
 SMALL = {"width": 8, "num_query_heads": 2, "depth": 1, "window": 16, "chunk_size": 10, "num_streams": 2}
@@ -67,14 +68,6 @@ def learn(home: Path, rows: Path, *, source: str | None = "rows", **options) -> 
     with open_rows(str(rows)) as found:
         learn_all(home, found, said, source=source, settings=Settings(**SMALL), device="cpu", **options)
     return said.lines
-
-
-def wait_for(process: subprocess.Popen, done) -> None:
-    until = time.monotonic() + 60
-    while not done():
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -172,52 +165,38 @@ class TestLearn:
         assert any("10 rows learned" in line for line in learn(home, rows, source="others"))
         assert Journal(home / "journal").origins(99, 100)[0].endswith(":others")
 
-    def test_killed_it_goes_on_behind_the_last_row(self, tmp_path):
-        rows = write_rows(tmp_path / "rows.csv", 0, 400)
+    def test_killed_it_goes_on_behind_the_last_row(self, tmp_path, monkeypatch):
+        rows = write_rows(tmp_path / "rows.csv", 0, 150)
         whole, home = tmp_path / "whole", tmp_path / "home"
-        learn(whole, rows, source=str(rows))
-        command = [
-            sys.executable,
-            "-m",
-            "prequential",
-            "learn",
-            str(home),
-            "-",
-            "--source",
-            str(rows),
-            "--device",
-            "cpu",
-        ]
-        with subprocess.Popen([*command, *FLAGS], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-            data = rows.read_bytes()
-            process.stdin.write(data)  # and no end: it learns what is there and waits
-            process.stdin.flush()
-            journal = home / "journal" / "log.bin"
-            wait_for(process, lambda: journal.exists() and len(Journal(home / "journal")) >= 64)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        taken = len(Journal(home / "journal"))
-        assert 64 <= taken <= 400
-        learn(home, rows, source=str(rows))
-        one, other = prequential.open(whole), prequential.open(home)
-        assert other.position == 400
-        x = one.schema.encode([{"price": 0.5, "shop": "a"}])
-        assert np.allclose(one.predict_log_proba_many(x), other.predict_log_proba_many(x), atol=1e-5)
+        learn(whole, rows)
+        learn(home, write_rows(tmp_path / "first.csv", 0, 20), source="first")
+        with monkeypatch.context() as patch:
+            patch.setattr(prequential.Learner, "save", lambda self: None)  # nothing but the journal is left
+            (tmp_path / "broken.csv").write_text("\n".join(rows.read_text().splitlines()[:100]) + "\n1,2,3,4,5\n")
+            with pytest.raises(BadInput, match="row 100 has 5 fields, expected 4"):
+                learn(home, tmp_path / "broken.csv")
+        taken = len(Journal(home / "journal")) - 20
+        assert taken in (64, 99)
+        said = learn(home, rows)
+        assert said[0] == f"{taken} rows of rows.csv were learned before"
+        assert any(f"{150 - taken} rows learned" in line for line in said)
+        origins = Journal(home / "journal").origins(20, 170)
+        assert [int(origin.split(":")[0]) for origin in origins] == list(range(1, 151))
 
-    def test_ctrl_c_while_it_waits_ends_it_with_everything_saved(self, tmp_path):
-        home = tmp_path / "home"
-        learn(home, write_rows(tmp_path / "rows.csv", 0, 20))
-        command = [sys.executable, "-m", "prequential", "learn", str(home), "-", "--device", "cpu"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            process.stdin.write(write_rows(tmp_path / "rows.csv", 20, 30).read_text())
-            process.stdin.flush()
-            wait_for(process, lambda: len(Journal(home / "journal")) >= 30)
-            process.send_signal(signal.SIGINT)
-            said = process.stdout.read()
-            assert process.wait() == 0
-        assert "10 rows learned" in said
-        assert "stopped; " in said
-        assert prequential.open(home).position == 30
+    def test_ctrl_c_ends_it_with_everything_saved(self, tmp_path):
+        learn(tmp_path / "home", write_rows(tmp_path / "rows.csv", 0, 20))
+        learner = prequential.open(tmp_path / "home")
+        scores = Scores()
+        with open_rows(str(write_rows(tmp_path / "rows.csv", 20, 150))) as rows, Stop() as stop:
+
+            def waiting():
+                yield next(iter(rows))
+                stop._handle(signal.SIGINT, None)  # while it waits for more
+                raise AssertionError("it went on")
+
+            learn_rows(learner, waiting(), labels=LabelReader("up", [0, 1]), scores=scores, stop=stop)
+        assert (learner.position, scores.count, stop.requested) == (84, 64, True)
+        assert read_checkpoint(sorted((tmp_path / "home" / "saves").iterdir())[-1])["position"] == 84
 
     def test_a_home_from_a_run(self, run, tmp_path):
         home = tmp_path / "home"
