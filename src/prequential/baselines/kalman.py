@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from prequential.baselines.calibration import NOMINAL_CLASSES, Calibration
-from prequential.baselines.kalman_filter import KalmanFilter
+from prequential.baselines.kalman_filter import KalmanFilter, label_variance
 from prequential.errors import BadInput, BadSetting
 from prequential.labels import Labels, num_seen_before
 from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
@@ -211,7 +211,7 @@ def make_filter(features: int, labels: Labels, c: dict[str, Any]) -> KalmanFilte
     output of a standardized example the same variance. Where K is not given, it is taken to be 10 here.
     """
     classes = labels.classes or NOMINAL_CLASSES
-    entry = max(1 / classes * (1 - 1 / classes), 1e-3)
+    entry = label_variance(classes)
     return KalmanFilter(
         features=features,
         classes=labels.capacity,
@@ -221,4 +221,5 @@ def make_filter(features: int, labels: Labels, c: dict[str, Any]) -> KalmanFilte
         gamma=c["gamma"],
         drift_rate=c["drift_rate"],
         dtype=getattr(torch, c["precision"]),
+        noise_of=None if c["noise"] or c["prior"] else classes,
     )

@@ -47,6 +47,10 @@ class KalmanFilter:
         Step size with which the drift is learned, on delta = -2 log(gamma) and per example and class; 0 keeps it.
     dtype
         float64, or float32, in which the covariance can lose its positive definiteness; see `Kalman`.
+    noise_of
+        The number of classes that noise and prior were chosen for by `label_variance`; None: they were given. The scale
+        of both together changes no prediction, but the drift is learned from how large the errors are beside the noise.
+        Where fewer labels have come than there can be, errors are larger.
 
     Examples
     --------
@@ -69,7 +73,9 @@ class KalmanFilter:
         gamma: float,
         drift_rate: float,
         dtype: torch.dtype = torch.float64,
+        noise_of: int | None = None,
     ) -> None:
+        self.noise_of = noise_of
         self.block, self.noise, self.prior, self.drift_rate = block, noise, prior, drift_rate
         self.delta = abs(2 * math.log(gamma)) if gamma > 0 else math.inf
         self.mean = torch.zeros(features, classes, dtype=dtype)
@@ -178,7 +184,8 @@ class KalmanFilter:
             white, mean = self.white, self.mean
             if active < mean.shape[1]:
                 white, mean = white[:, :active], mean[:, :active]
-            gradient = drift_gradient(self.phi, self.rotated, white, self.factor, mean, self.gamma, self.prior)
+            scale = 1.0 if self.noise_of is None else label_variance(self.noise_of) / label_variance(active)
+            gradient = drift_gradient(self.phi, self.rotated, white, self.factor, mean, self.gamma, self.prior, scale)
             delta = max(0.0, delta + self.drift_rate * gradient / (self.block * active))
         self.mean = torch.addmm(self.mean, gain.T, self.white, beta=self.gamma)
         self._shrink(gain, g2)
@@ -195,8 +202,20 @@ class KalmanFilter:
         A.diagonal().add_((1 - g2) * self.prior)
 
 
+def label_variance(classes: int) -> float:
+    """The variance (1/K)(1 - 1/K) of an entry of a one-hot label that is drawn uniformly."""
+    return max(1 / classes * (1 - 1 / classes), 1e-3)
+
+
 def drift_gradient(
-    phi: Tensor, rotated: Tensor, white: Tensor, factor: Tensor, mean: Tensor, gamma: float, prior: float
+    phi: Tensor,
+    rotated: Tensor,
+    white: Tensor,
+    factor: Tensor,
+    mean: Tensor,
+    gamma: float,
+    prior: float,
+    scale: float = 1.0,
 ) -> float:
     """The derivative of log p(labels of a block | past) with respect to delta = -2 log(gamma).
 
@@ -205,11 +224,13 @@ def drift_gradient(
         -K/2 tr(S^-1 S') + tr(R' S^-1 F') + 1/2 tr(R' S^-1 S' S^-1 R)    with F' = -F/2, S' = -g^2 (P - Q),
 
     which for one example is -K v'/(2v) + (y-f).f'/v + |y-f|^2 v'/(2v^2). Here S = L L' is `factor`, L^-1 R is `white`
-    and Phi A is `rotated`.
+    and Phi A is `rotated`. With noise and prior divided by `scale`, the last two terms are as many times as large.
     """
     slope = -(gamma**2) * (rotated @ phi.T - prior * (phi @ phi.T))  # S', (B, B)
     slope = torch.linalg.solve_triangular(factor, slope, upper=False)
     slope = torch.linalg.solve_triangular(factor, slope.T, upper=False)  # L^-1 S' L^-T
     moved = torch.linalg.solve_triangular(factor, -0.5 * gamma * (phi @ mean), upper=False)  # L^-1 F'
     trace = -0.5 * white.shape[1] * slope.diagonal().sum()
+    if scale != 1:
+        return float(trace + scale * ((white * moved).sum() + 0.5 * (white * (slope @ white)).sum()))
     return float(trace + (white * moved).sum() + 0.5 * (white * (slope @ white)).sum())
