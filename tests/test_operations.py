@@ -82,6 +82,7 @@ def prediction_of(learner: Learner) -> Counting:
     return counted(lambda: learner.predict_log_proba_many(chunk(98, n=1)[0]))
 
 
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="other versions of torch count other operations")
 @pytest.mark.parametrize(("model", "method"), list(MOST))
 def test_neither_a_step_nor_a_prediction_takes_more_operations_than_it_did(model: str, method: str) -> None:
     learner = made(model=model, method=method, num_neighbors=16 if method == "mixed" else 0)

@@ -56,8 +56,11 @@ class KVCache:
         if self.window + beyond > self._kept:
             self._kept = self.window + beyond
             k, v = self._view(self._end - self._num_fresh - self._num_committed, self._end)
-            room = self._kept + self._slack
-            self._k, self._v = (F.pad(part, (0, 0, 0, room - part.shape[2])) for part in (k, v))
+            more = self._kept + self._slack - k.shape[2]
+            # not F.pad, which torch 2.6 refuses for a cache without keys
+            self._k, self._v = (
+                torch.cat([part, part.new_zeros(*part.shape[:2], more, part.shape[3])], 2) for part in (k, v)
+            )
             self._end = k.shape[2]
 
     def extend(self, new: Past) -> None:
