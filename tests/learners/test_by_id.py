@@ -228,6 +228,21 @@ class TestKept:
         with pytest.raises(BadInput, match="snapshot"):
             taken.predict(X[0], id="a")
 
+    def test_rows_that_are_asked_decide_how_rows_are_read(self, tmp_path):
+        learner = make(tmp_path / "home")
+        learner.predict({"price": 3.5, "shop": "a"}, id="first")
+        learner.predict({"price": 1.5, "shop": None}, id="second")
+        schema = learner.schema
+        del learner
+        learner = Learner.open(tmp_path / "home")
+        assert learner.schema == schema
+        learner.learn(id="second", y="cheap")
+        learner.learn(id="first", y="dear")
+        learner.learn({"price": 2.0, "shop": "b"}, "cheap")
+        then = learner.state_dict()
+        del learner
+        assert same_state(Learner.open(tmp_path / "home").state_dict(), then)
+
     def test_the_log_does_not_grow_with_the_stream(self, tmp_path, monkeypatch):
         monkeypatch.setattr("prequential.streams.journal.asked_log.LARGEST", 5_000)
         monkeypatch.setattr(asked, "REMEMBERED", 20)
