@@ -9,6 +9,7 @@ from prequential import TableStream
 from prequential.runs.run import Run
 from prequential.runs.run_settings import RunSettings, read_settings
 from prequential.settings import Settings
+from prequential.sweeps.sweep import sweep
 
 SMALL = Settings(width=8, num_query_heads=2, depth=1, window=8, chunk_size=16, num_streams=2)
 
@@ -57,3 +58,19 @@ def test_rows_after_a_run(tmp_path, table):
     row = {"day": "2024-01-08", "body": "my refund is late 35"}
     assert learner.schema == run.stream.schema
     assert learner.predict_proba(row) == run.learner.predict_proba(run.stream.read(35, 36).x[0])
+
+
+def test_a_sweep_of_version_01_goes_on_as_it_was(tmp_path, table):
+    """New trials read columns as those that are there do, whose settings say nothing of it."""
+    pytest.importorskip("optuna")
+    plan = f'[sweep]\nmethod = "grid"\n[run]\nstream = "{table}"\nlearner = "majority"\n[vary]\n"majority.window" = '
+    out = tmp_path / "sweep"
+    (tmp_path / "plan.toml").write_text(plan + "[5, 10]\n")
+    sweep(tmp_path / "plan.toml", out=out, jobs=0, trials=1)
+    (first,) = (out / "trials").glob("*/*/settings.toml")
+    assert "reading = 2\n" in first.read_text()
+    lines = first.read_text().splitlines()[1:]  # without the checksum
+    first.write_text("\n".join(line for line in lines if not line.startswith("reading")))
+    sweep(tmp_path / "plan.toml", out=out, jobs=0)
+    (second,) = ({*(out / "trials").glob("*/*/settings.toml")}) - {first}
+    assert "reading = 1\n" in second.read_text()

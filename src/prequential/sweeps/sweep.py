@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from prequential.errors import BadInput, BadSetting
+from prequential.errors import BadInput, BadSetting, PrequentialError
 from prequential.runs.job import Job, read_result, run_job, write_job_settings
 from prequential.runs.pool import (
     STOPPING,
@@ -21,6 +22,8 @@ from prequential.runs.pool import (
     start_job,
     stop_processes,
 )
+from prequential.runs.run_settings import RunSettings, read_stored_settings
+from prequential.settings import Settings
 from prequential.storage.files import (
     DirectoryLock,
     LockHeld,
@@ -30,7 +33,7 @@ from prequential.storage.files import (
     remove_temporaries,
     write_atomically,
 )
-from prequential.sweeps.plan import OBJECTIVES, SweepPlan, read_sweep
+from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, read_sweep
 from prequential.sweeps.running_trial import RunningTrial
 from prequential.sweeps.storage import is_inside, without_password
 from prequential.sweeps.study import Row, Trials
@@ -122,6 +125,7 @@ class Worker:
     ) -> None:
         self.plan, self.directory, self.trials, self.display = plan, directory, trials, display
         self.trust = trust
+        self._how = _reading_of_trials(directory)
         self.active: list[RunningTrial] = []
         self._last_heartbeat = time.monotonic()
         self._wait_until = 0.0
@@ -247,7 +251,7 @@ class Worker:
         while (claimed := self.trials.claim()) is not None:
             number, point = claimed
             try:
-                made = {seed: self.plan.settings_of(point, seed) for seed in self.plan.seeds}
+                made = {seed: self._settings_of(point, seed) for seed in self.plan.seeds}
                 folder = self.plan.folder(point, self.trials.version)
             except BadSetting as error:
                 self.trials.fail(number, str(error))
@@ -267,6 +271,11 @@ class Worker:
             self.active.append(trial)
             return trial
         return None
+
+    def _settings_of(self, point: Point, seed: int) -> tuple[RunSettings, Settings]:
+        """The settings of a run; how columns are read stays as it is in the trials that are there."""
+        run, learner = self.plan.settings_of(point, seed)
+        return (run if "reading" in point else replace(run, **self._how)), learner
 
     def _failed(self, trial: RunningTrial, seed: int) -> bool:
         result = read_result(trial.jobs[seed].directory)
@@ -314,6 +323,14 @@ def mean_of(results: dict[Any, dict[str, float | None]], name: str) -> float:
     if name == "macs" and None in values:
         raise BadInput("the learner does not count its multiply-accumulates, so that macs cannot be an objective of it")
     return math.fsum(math.inf if value is None else value for value in values) / len(values)
+
+
+def _reading_of_trials(directory: Path) -> dict[str, Any]:
+    """How the trials of a sweep read the columns of tables; nothing where there are none yet."""
+    for path in (directory / "trials").glob("*/*/settings.toml"):
+        with suppress(PrequentialError):
+            return {"reading": read_stored_settings(path)[0]["reading"]}
+    return {}
 
 
 def _numbers(result: dict[str, Any]) -> dict[str, Any]:

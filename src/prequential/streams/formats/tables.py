@@ -134,6 +134,8 @@ class TableStream(Stream):
     ) -> None:
         if reading not in (1, 2):
             raise BadSetting(f"reading ({reading!r}) must be 1 or 2")
+        if schema is not None and not hasattr(schema, "fill_table"):
+            raise BadSetting(f"schema is {schema!r}, expected a Schema, such as stream.schema or learner.schema")
         self._reading, self._given = reading, schema
         if on_bad_row not in ("stop", "skip"):
             raise BadSetting(f"on_bad_row ({on_bad_row!r}) must be 'stop' or 'skip'")
