@@ -19,12 +19,14 @@ def copied_rows(table: Tensor, rows: int, like: int) -> Tensor:
 
 
 def drawn_rows(table: Tensor, rows: int, *, std: float, seed: Sequence[int]) -> Tensor:
-    """A copy of a table (K, D) with this many rows; each new one is drawn by the seed and its own number alone.
+    """A copy of a table (K, D) with this many rows; what is drawn for a new one depends on the seed and its number alone.
 
     >>> table = torch.zeros(2, 3)
     >>> at_once = drawn_rows(table, 8, std=1.0, seed=[0])
     >>> torch.equal(at_once, drawn_rows(drawn_rows(table, 4, std=1.0, seed=[0]), 8, std=1.0, seed=[0]))
     True
     """
-    drawn = [np.random.default_rng([*seed, row]).normal(0, std, table.shape[1]) for row in range(len(table), rows)]
-    return torch.cat([table, torch.from_numpy(np.array(drawn)).to(table)])
+    drawn = np.random.default_rng(seed).normal(
+        0, std, (rows, table.shape[1])
+    )  # the first ones are the same for any number
+    return torch.cat([table, torch.from_numpy(drawn[len(table) :]).to(table)])
