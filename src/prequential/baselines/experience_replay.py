@@ -43,10 +43,6 @@ class ExperienceReplay(NetworkLearner):
     ----------
     classes
         How many labels there can be, or the labels themselves. None: any number.
-    hidden_sizes
-        Widths of hidden layers; none is a linear classifier.
-    extractor
-        For images: "convnet", "vgg", "convnext", or "none" for a classifier of pixels. "auto": convnet.
     batch
         New examples per step, and replayed ones.
     buffer
@@ -61,14 +57,8 @@ class ExperienceReplay(NetworkLearner):
         The largest size of an adapted buffer; by default eight times `buffer`.
     period
         Steps between two selections.
-    standardize
-        Whether features are standardized by past statistics; by default vectors are, images are not.
-    device
-        Where the network is: cpu, cuda, ...
-    missing
-        Whether features may be NaN.
-    seed
-        Seed of the weights and of the replay.
+    hidden_sizes, extractor, standardize, device, missing, seed
+        As in `NetworkLearner`.
 
     Examples
     --------

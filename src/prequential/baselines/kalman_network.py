@@ -49,14 +49,12 @@ class KalmanNetwork(ReplayLearner):
         Of AdamW, on the network.
     gamma, drift_rate, noise, prior, samples, calibrate, precision
         Of the filter; as in `Kalman`.
-    standardize
-        Whether x is standardized by past statistics; by default vectors are, images are not.
     device
         Where the network is: cpu, cuda, ... The filter is always on the cpu.
-    missing
-        Whether features may be NaN.
     seed
         Seed of the weights, of the replay and of the Monte Carlo samples.
+    standardize, missing
+        As in `NetworkLearner`.
 
     Examples
     --------

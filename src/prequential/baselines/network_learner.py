@@ -30,6 +30,25 @@ class NetworkLearner(ChunkedLearner):
 
     A subclass makes its parts in `_build`, predicts in `_log_probs`, trains in `_train_step`, and saves in
     `_model_state` and `_load_model_state`.
+
+    Parameters
+    ----------
+    classes
+        How many labels there can be, or the labels themselves; None: as many as come.
+    chunk
+        How many examples are trained on together.
+    hidden_sizes
+        Widths of hidden layers; none is a linear classifier.
+    extractor
+        For images: "convnet", "vgg", "convnext", or "none" for a classifier of pixels. "auto": convnet.
+    standardize
+        Whether features are standardized by past statistics; by default vectors are, images are not.
+    device
+        Where the network is: cpu, cuda, ...
+    missing
+        Whether features may be NaN.
+    seed
+        Seed of the weights and of the replay.
     """
 
     def __init__(

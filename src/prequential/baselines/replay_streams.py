@@ -34,10 +34,6 @@ class ReplayStreams(ReplayLearner):
     ----------
     classes
         How many labels there can be, or the labels themselves. None: any number.
-    hidden_sizes
-        Widths of hidden layers; none is a linear classifier.
-    extractor
-        For images: "convnet", "vgg", "convnext", or "none" for a classifier of pixels. "auto": convnet.
     chunk_size
         Examples per step.
     num_streams
@@ -48,14 +44,8 @@ class ReplayStreams(ReplayLearner):
         Weight a of the newest weights in the EMA. In the first 1/a steps it is the plain average.
     calibration_rate
         Step size for beta; 0 leaves the logits as they are.
-    standardize
-        Whether features are standardized by past statistics; by default vectors are, images are not.
-    device
-        Where the network is: cpu, cuda, ...
-    missing
-        Whether features may be NaN.
-    seed
-        Seed of the weights and of the replay.
+    hidden_sizes, extractor, standardize, device, missing, seed
+        As in `NetworkLearner`.
 
     Examples
     --------
