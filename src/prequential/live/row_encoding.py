@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from prequential.runs.open_learner import open_learner, stream_of_run
 def open_with_schema(path: Path, *, device: str = "auto", trust: bool = False) -> OnlineLearner:
     """The learner of a run, a home or a file; one whose run was over a table knows how its columns are read."""
     learner = open_learner(path, device=device, trust=trust)
-    if learner.schema is None and learner.shape is not None and (path / "checkpoints").is_dir():
-        learner.schema = stream_of_run(path, trust=trust).schema  # a run of an earlier version
+    if learner.schema is None and (path / "checkpoints").is_dir():
+        with suppress(BadInput):  # a run of an earlier version kept none; where its stream is gone, columns are numbers
+            learner.schema = stream_of_run(path, trust=trust).schema
     return learner
 
 
