@@ -99,3 +99,12 @@ def test_a_learner_that_knows_how_late_labels_are_beats_one_that_does_not():
 def test_bad_protocols(protocol, sentence):
     with pytest.raises(BadSetting, match=sentence):
         charged(LastLabel(3), **protocol)
+
+
+def test_the_prediction_of_a_late_label_is_counted():
+    at_once, late = small(), small()
+    charged(at_once)
+    charged(late, label_batches=8)
+    network = late._parts.ensemble.network.macs() + late._parts.ensemble.macs()
+    more = late.macs_per_example() - at_once.macs_per_example()
+    assert 0.8 * network < more <= network  # the first row of each batch is asked when all labels are there

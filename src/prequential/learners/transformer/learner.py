@@ -148,6 +148,7 @@ class Learner(ChunkedLearner):
         self._parts: Parts | None = None  # made when the first example shows what x looks like
         self._memory = Memory()
         self._num_seen = Versioned(len(self.labels))  # labels seen so far
+        self._num_late = 0  # examples in finished chunks whose labels came late
         self._to_replay: list[ReplayChunk] = []  # what the next turn replays, as it was read
         self._last_prediction: LastPrediction | None = None  # if it was of one x, and nothing was learned since
         self._process = os.getpid()
@@ -206,13 +207,16 @@ class Learner(ChunkedLearner):
     def macs_per_example(self) -> float | None:
         """A forward and a backward pass (twice a forward one) in each of the streams, and what the other experts take.
 
-        One more forward pass where what predicts is not the pass that learns: an EMA, async steps, or dropout.
+        One more forward pass where what predicts is not the pass that learns: an EMA, async steps, or dropout; and one
+        more for those examples whose labels came late, which were predicted long before.
         Where learning was stopped it is the average so far: from there on, there is one forward pass.
         """
         if self._parts is None:
             return None
         forward, others = self._parts.ensemble.network.macs(), self._parts.ensemble.macs()
         learning = (3.0 * self.settings.num_streams + self._parts.trainer.separate) * forward + others
+        if self._num_late:
+            learning += (forward + others) * self._num_late / max(self.num_committed, 1)
         stop = self.settings.freeze_at
         if stop is None or stop >= self.position:
             return learning
@@ -348,6 +352,7 @@ class Learner(ChunkedLearner):
         assert self._parts is not None
         inputs, ensemble, replay, trainer = self._parts
         self._last_prediction = None
+        self._num_late += 0 if lags is None else int(np.count_nonzero(lags))
         batch = self._batch(inputs.commit(x), class_ids, self._num_seen.committed, lags)
         self._num_seen.commit(max(self._num_seen.committed, int(class_ids.max()) + 1))
         start, stop = self.num_committed, self.num_committed + len(class_ids)
@@ -681,7 +686,8 @@ class Learner(ChunkedLearner):
         self._guard.mend = None
         self.position, self.shape = again.position, again.shape
         self.labels, self._memory, self._parts = again.labels, again._memory, again._parts
-        self._num_seen, self._last_prediction, self.asked = again._num_seen, None, again.asked
+        self._num_seen, self._num_late, self.asked = again._num_seen, again._num_late, again.asked
+        self._last_prediction = None
         self._load_chunk_state(again._chunk_state())
 
     def close(self) -> None:
@@ -713,6 +719,7 @@ class Learner(ChunkedLearner):
         return {
             **self._chunk_state(),
             "num_seen": {"committed": self._num_seen.committed, "current": self._num_seen.current},
+            "num_late": self._num_late,
             "memory": self._memory.state_dict(),
             "parts": parts,
         }
@@ -727,6 +734,7 @@ class Learner(ChunkedLearner):
             self._parts = self._build(self.shape, np.dtype(np.uint8 if saved["image_bytes"] else np.float32))
             for name in ("inputs", "ensemble", "replay", "trainer"):
                 getattr(self._parts, name).load_state_dict(saved[name])
+        self._num_late = int(state.get("num_late", 0))
         self._num_seen.commit(int(state["num_seen"]["committed"]))
         self._num_seen.extend(int(state["num_seen"]["current"]))
         self._load_chunk_state(state)
