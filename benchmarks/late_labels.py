@@ -74,13 +74,15 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
                 at = sorted(points)
                 axis.plot(at, [points[x] for x in at], "o-", color=color, label=NAMES.get(learner, learner))
             axis.set_xscale("symlog", linthresh=1)
-            axis.set_xlim(left=0)
+            marks = sorted({row["protocol"]["delay"] for row in late})
+            axis.set_xticks(marks, [f"{mark:,}" for mark in marks])
+            axis.set_xlim(-0.15, 1.4 * max(1, *marks))
             axis.grid(axis="y")
             axis.set_title(f"{stream}, first {late[0]['examples']:,} rows" if not line else "")
             axis.set_ylabel(label if not column else "")
             if line:
                 axis.set_xlabel("rows between a prediction and its label")
-                axis.set_yscale("log")
+                axis.set_ylim(bottom=0)
     handles, names = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2)
     return figure
