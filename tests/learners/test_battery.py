@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.shared.battery import checks_of
 
 from prequential.learners.transformer.learner import Learner
-from prequential.testing.learners import CHECKS
 
 SMALL = {"width": 16, "num_query_heads": 2, "depth": 2, "window": 20, "chunk_size": 16, "num_streams": 3}
 VARIANTS = {
@@ -23,8 +22,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@checks_of(VARIANTS, whole={"pi", "two-token"})
 def test_battery(check, variant):
     changes = {**SMALL, **VARIANTS[variant]}
     check(lambda classes: Learner(classes, **changes))

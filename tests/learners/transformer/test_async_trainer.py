@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from tests.shared.battery import checks_of
 
 from prequential.errors import BadSetting
 from prequential.evaluation.evaluate import evaluate
@@ -17,7 +18,6 @@ from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.trainer import Trainer
 from prequential.storage.checkpoint import same_state
 from prequential.streams.datasets.digits import digits
-from prequential.testing.learners import CHECKS
 
 SMALL = {"width": 16, "num_query_heads": 2, "depth": 1, "window": 20, "chunk_size": 16, "num_streams": 3}
 VARIANTS = {
@@ -38,8 +38,7 @@ def examples(n, seed=0):
     return chunk.x, chunk.y
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@checks_of(VARIANTS, whole={"pi"})
 def test_battery(check, variant):
     check(lambda classes: Learner(classes, async_steps=True, **{**SMALL, **VARIANTS[variant]}))
 

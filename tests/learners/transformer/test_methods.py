@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.shared.battery import checks_of
 
 import prequential.learners.transformer.trainer as module
 from prequential.errors import BadSetting
@@ -12,7 +13,6 @@ from prequential.evaluation.evaluate import evaluate
 from prequential.learners.transformer.learner import Learner
 from prequential.storage.checkpoint import same_state
 from prequential.streams.datasets.digits import digits
-from prequential.testing.learners import CHECKS
 
 SMALL = {"width": 16, "num_query_heads": 2, "depth": 2, "window": 20, "chunk_size": 16, "num_streams": 3}
 ONLY_HEADS = {"mlp_width": 64, "ema_decay": 0.0, "num_neighbors": 0}  # what mixed has beside its heads, switched off
@@ -39,8 +39,7 @@ def make(classes=10, **changes):
     return Learner(classes, **{**SMALL, **changes})
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@checks_of(VARIANTS, whole={"paper", "mixed-few-neighbours"})
 def test_battery(check, variant):
     check(lambda classes: make(classes, **VARIANTS[variant]))
 
