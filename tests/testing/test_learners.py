@@ -419,7 +419,7 @@ MUTANTS = {  # what the check must say of each
     "check_growth": {Growth: "changed the probabilities", GrowthOfAll: "changed the probabilities"},
     "check_grown_state": {GrownState: "goes on otherwise", GrownStateLeftBehind: "learner that has grown differs"},
     "check_bad_input": {BadInput: "no error was raised"},
-    "check_gate": {Gate: "a dict was accepted"},
+    "check_gate": {Gate: "no fields was accepted"},
     "check_conversions": {Conversions: "gave another state"},
     "check_rows": {RowsForgotten: "a loaded learner has the schema None"},
     "check_broken_values": {BrokenValues: "after a feature of 1e30"},

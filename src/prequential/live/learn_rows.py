@@ -55,7 +55,7 @@ def origin_of(row: Row, source: str) -> str:
     """Where a row came from, as the journal keeps it: its number, a checksum of its fields, and the source.
 
     >>> origin_of(Row(3, {"price": "1.5"}), "prices.csv")
-    '3:ed9e5d7f:prices.csv'
+    '3:78581230:prices.csv'
     """
     return f"{row.number}:{checksum(row)}:{source}"
 

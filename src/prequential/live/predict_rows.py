@@ -41,9 +41,9 @@ class PredictionWriter:
     Examples
     --------
     >>> writer = PredictionWriter(lambda text: print(text, end=""), ["no", "yes"], json_lines=False, keep=["shop"])
-    >>> writer.write_rows([Row(1, {"shop": "a", "price": "3.5"})], np.log([[0.125, 0.75, 0.125]]))
+    >>> writer.write_rows([Row(1, {"shop": "a", "price": "3.5"})], np.array([[-np.inf, 0.0, -np.inf]]))
     row,shop,predicted,p(no),p(yes),p(other)
-    1,a,yes,0.125,0.75,0.125
+    1,a,yes,0.0,1.0,0.0
     """
 
     def __init__(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 
 from prequential.errors import BadInput
@@ -29,8 +32,10 @@ def check_rows(make: Make) -> None:
     expected = numbers_again.predict_log_proba_many(x[:5].astype(np.float64))
     assert np.array_equal(named.predict_log_proba_many(rows[:5]), expected), "rows are predicted otherwise than numbers"
     saved = named.state_dict()
-    again = make(3)
-    again.load_state_dict(saved)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "learner.ckpt"
+        named.save(path)
+        again = type(named).load(path)
     assert again.schema == schema, f"a loaded learner has the schema {again.schema}, expected {schema}"
     assert np.array_equal(again.predict_log_proba_many(rows[:5]), expected), "a loaded learner reads rows otherwise"
     for bad, words in (({names[0]: "no number"}, names[0]), ({"other": 1.0}, "other")):
