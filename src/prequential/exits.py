@@ -44,6 +44,10 @@ def one_sentence(name: str = "prequential") -> Iterator[None]:
             traceback.print_exc()
         sentence, code = explain(error)
         _say(f"{name}: {sentence}")
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # it is full or closed: Python would end with a code of its own
+            _forget_output()
         raise SystemExit(code) from None
 
 
