@@ -28,9 +28,10 @@ def test_the_mask_is_the_definition(lags, past):
     assert np.array_equal(distance, past + np.arange(4)[:, None] - np.array(kept))
 
 
-@pytest.mark.parametrize("model", ["pi", "two-token"])
-def test_without_lags_a_pass_is_the_same(model):
-    network, (x, y) = small(model, chunk_size=6, window=8), example(18)
+# the window of two-token is longer than the stream: at its edge, a y token sees one token more where there are lags
+@pytest.mark.parametrize(("model", "window"), [("pi", 8), ("two-token", 40)])
+def test_without_lags_a_pass_is_the_same(model, window):
+    network, (x, y) = small(model, chunk_size=6, window=window), example(18)
     context = network.new_context()
     with torch.no_grad():
         for start in (0, 6):
@@ -39,10 +40,7 @@ def test_without_lags_a_pass_is_the_same(model):
         plain, _ = network(x[:, 12:], y[:, 12:], context.committed())
         looked, _ = network(x[:, 12:], y[:, 12:], context.committed(), LookBack.of_lags(np.zeros((1, 6), int)))
     for one, other in zip(plain, looked, strict=True):
-        if model == "pi":
-            assert torch.allclose(one, other, atol=1e-5)
-        else:  # a y token at the edge of the window sees one token more, its x token's
-            assert one.shape == other.shape
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", ["pi", "two-token"])

@@ -74,6 +74,9 @@ class ChunkedLearner(OnlineLearner):
     def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray | None:
         """Trains on a chunk, which commits it; its log-probabilities from before where `predicts_in_training`."""
 
+    def _begin_part(self, count: int) -> None:
+        """So many examples, which lie in one chunk, are learned next. By default there is nothing to do."""
+
     def _prepare_chunk(self, count: int) -> None:
         """Reads what training on the next chunk, of so many examples, needs. Must change nothing; may raise."""
 
@@ -127,6 +130,7 @@ class ChunkedLearner(OnlineLearner):
         predict: Callable[[], None] | None,
     ) -> np.ndarray:
         """Learns examples that lie in one chunk."""
+        self._begin_part(len(class_ids))
         completes = len(class_ids) == self.room
         whole = completes and not self._pending_ids
         if completes:

@@ -318,16 +318,8 @@ class Learner(ChunkedLearner):
         self._parts.trainer.check()
         return super()._take_chunks(x, class_ids, report=report, ask=ask)
 
-    def _take_part(
-        self,
-        x: np.ndarray,
-        class_ids: np.ndarray,
-        lags: np.ndarray | None,
-        report: bool,
-        predict: Callable[[], None] | None,
-    ) -> np.ndarray:
-        self._memory.advance(len(class_ids))
-        return super()._take_part(x, class_ids, lags, report, predict)
+    def _begin_part(self, count: int) -> None:
+        self._memory.advance(count)
 
     def _extend(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray:
         assert self._parts is not None
