@@ -1,0 +1,151 @@
+"""Compiles all C++ files of this folder into one shared library. Imports nothing of the package, nor from elsewhere.
+
+The build hook runs it when the package is installed; `python -m prequential.native.build` does it again in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+NAME = {"darwin": "_core.dylib", "win32": "_core.dll"}.get(sys.platform, "_core.so")
+BASE_FLAGS = ("-O3", "-std=c++17", "-fPIC", "-Wall", "-Wextra")
+# Equal numbers give equal bits, and NaN and infinity keep their meaning: no -ffast-math, here or at the link, where it
+# would switch denormals off for the whole process.
+MATH_FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+X86_FLAGS = ("-march=x86-64-v3",)  # what `prequential_runs_here` in abi.cpp checks for
+OLD_X86_FLAGS = ("-mavx2", "-mfma", "-mbmi", "-mbmi2")  # for compilers that do not know that name
+SANITIZE_FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
+
+
+class CannotBuild(Exception):
+    """Why there is no library, in one line."""
+
+
+def sources_hash(folder: Path = FOLDER) -> str:
+    """The hash of all C++ files of a folder, which a library compiled from them carries. "": there are none."""
+    files = sorted([*folder.glob("*.cpp"), *folder.glob("*.h")])
+    digest = hashlib.sha256()
+    for file in files:
+        text = file.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{file.name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()[:16] if files else ""
+
+
+def find_compiler() -> list[str]:
+    """The command of the machine's C++ compiler: CXX, or the first of the usual names that there is."""
+    named = shlex.split(os.environ.get("CXX", ""))
+    if named:
+        if shutil.which(named[0]) is None:
+            raise CannotBuild(f"the C++ compiler that CXX names ({named[0]}) does not exist")
+        return named
+    for name in ("c++", "g++", "clang++"):
+        if shutil.which(name) is not None:
+            return [name]
+    raise CannotBuild("there is no C++ compiler (c++, g++, clang++, or what CXX names)")
+
+
+def compile_library(out: Path | None = None, *, folder: Path = FOLDER, sanitize: bool = False) -> Path:
+    """Compiles the C++ files of a folder into one shared library; the old one stays where that fails.
+
+    Parameters
+    ----------
+    out
+        The library's file. By default the one beside the sources, which is used from then on.
+    folder
+        Where the sources are.
+    sanitize
+        With checks of every access and of undefined behavior, for tests: the process must have preloaded libasan.
+    """
+    out = folder / NAME if out is None else out
+    files = sorted(folder.glob("*.cpp"))
+    if not files:
+        raise CannotBuild(f"there are no C++ files in {folder}")
+    compiler = find_compiler()
+    flags = [*BASE_FLAGS, *MATH_FLAGS, *(SANITIZE_FLAGS if sanitize else ())]
+    last: CannotBuild | None = None
+    for machine in _machine_flags():
+        try:
+            return _compile(compiler, flags, machine, files, out, sources_hash(folder))
+        except CannotBuild as problem:
+            last = problem
+    assert last is not None
+    raise last
+
+
+def _machine_flags() -> Sequence[tuple[str, ...]]:
+    """Flags for the CPUs that the library shall run on: those to try first, then others for older compilers."""
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        return X86_FLAGS, OLD_X86_FLAGS
+    return ((),)  # on Arm, every CPU of 64 bits has vector instructions
+
+
+def _compile(
+    compiler: list[str], flags: list[str], machine: tuple[str, ...], files: list[Path], out: Path, sources: str
+) -> Path:
+    by = " ".join([Path(compiler[0]).name, *compiler[1:], *flags, *machine]).replace('"', "'").replace("\\", "/")
+    said = [f'-DPREQUENTIAL_SOURCES="{sources}"', f'-DPREQUENTIAL_COMPILED_BY="{by}"']
+    target = [f"-mmacosx-version-min={macos_target()}"] if sys.platform == "darwin" else []
+    with tempfile.TemporaryDirectory(prefix="prequential-build-") as made_in:
+        objects = []
+        for file in files:
+            objects.append(str(Path(made_in) / f"{file.stem}.o"))
+            extra = said if file.name == "abi.cpp" else list(machine)
+            _run([*compiler, *flags, *target, *extra, "-c", str(file), "-o", objects[-1]])
+        linked = Path(made_in) / out.name
+        threads = [] if sys.platform in ("darwin", "win32") else ["-pthread"]
+        checks = [flag for flag in flags if flag.startswith("-fsanitize")]
+        _run([*compiler, "-shared", *target, *threads, *checks, *objects, "-o", str(linked)])
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # a process that has loaded the old file keeps it: the new one takes its name, not its place on disk
+        beside = out.with_name(f".{out.name}.{os.getpid()}")
+        try:
+            shutil.copyfile(linked, beside)
+            os.replace(beside, out)
+        finally:
+            beside.unlink(missing_ok=True)
+    return out
+
+
+def macos_target() -> str:
+    """The oldest macOS that a library made here runs on."""
+    return os.environ.get("MACOSX_DEPLOYMENT_TARGET") or ("11.0" if platform.machine() == "arm64" else "10.13")
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as problem:
+        raise CannotBuild(f"{command[0]} cannot be started: {problem}") from problem
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        reason = next((line for line in lines if "error" in line), lines[-1] if lines else "it says nothing")
+        raise CannotBuild(f"{command[0]} fails with code {done.returncode}: {reason[:300]}")
+
+
+def main() -> int:
+    """Rebuilds the library beside the sources."""
+    parser = argparse.ArgumentParser(prog="python -m prequential.native.build", description=main.__doc__)
+    parser.add_argument("--out", type=Path, default=None, help="the library's file, if another one")
+    parser.add_argument("--sanitize", action="store_true", help="check every access (for tests)")
+    given = parser.parse_args()
+    try:
+        print(compile_library(given.out, sanitize=given.sanitize))
+    except CannotBuild as problem:
+        print(f"the native core cannot be built: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
