@@ -46,6 +46,10 @@ class ColumnWarning(UserWarning):
     """A column of a table or a field of a row that is not used, or not as one might think."""
 
 
+class EngineWarning(UserWarning):
+    """A learner goes on with another engine than the one that saved it: results agree, but not to the last bit."""
+
+
 class MissingExtra(PrequentialError, ImportError):
     """A feature whose optional packages are not installed."""
 

@@ -101,6 +101,8 @@ class Settings:
     """Run gradient steps in a thread: predictions never wait for them and use parameters that are one chunk older."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number format of the matrix products."""
+    engine: Literal["auto", "native", "torch"] = "auto"
+    """What computes: the native core, torch, or auto: the native core where it can, which is for vectors on a CPU."""
     seed: int = 0
     """Seed of the initial weights and of the replay."""
 

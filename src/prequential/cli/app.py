@@ -62,6 +62,7 @@ def resume(
     /,
     *,
     set_aside: Annotated[bool, Parameter(negative=())] = False,
+    engine: Literal["auto", "native", "torch"] | None = None,
     trust: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Go on with a run that was stopped or killed; the result is the same as if it had not been.
@@ -73,6 +74,8 @@ def resume(
     set_aside
         Go on although parts of the records are damaged or missing: they are moved to records/_damaged, and the records
         lack their rows. Scores do not depend on them.
+    engine
+        What computes from here on, if something else than before: the native core or torch.
     trust
         Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
     """
@@ -80,7 +83,7 @@ def resume(
 
     restore_settings(directory)
     with _processes(str(read_stored_settings(directory / "settings.toml")[0].get("device", "auto"))):
-        _execute(Run(directory, trust=trust), begin=False, set_aside=set_aside)
+        _execute(Run(directory, trust=trust, engine=engine), begin=False, set_aside=set_aside)
 
 
 @app.command
@@ -211,6 +214,8 @@ def _execute(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # typ
         console.print(line)
     if work.skipped:
         console.print(f"{work.skipped:,} bad rows or images were left out")
+    if work.engine:
+        console.print(work.engine, markup=False, soft_wrap=True)
     for hint in work.hints():
         console.print(hint, markup=False, soft_wrap=True)
     console.print(f"results in {work.directory}, picture {work.directory / 'curves.png'}", soft_wrap=True)

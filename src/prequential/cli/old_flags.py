@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from prequential.errors import BadSetting
+from prequential.errors import BadSetting, EngineWarning
 from prequential.renames import REMOVED, SETTINGS, RenamedSetting, warn_of
 
 COMMANDS = ("run", "compare")  # those that take the learner's settings
@@ -45,11 +45,11 @@ def current_flags(arguments: list[str]) -> list[str]:
 
 @contextmanager
 def shown_once() -> Iterator[None]:
-    """Inside, a warning on an old name is one line on stderr, the same line only once."""
+    """Inside, a warning on an old name or another engine is one line on stderr, the same line only once."""
     said: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *more: Any, **named: Any) -> None:
-        if not issubclass(category, RenamedSetting):
+        if not issubclass(category, (RenamedSetting, EngineWarning)):
             before(message, category, *more, **named)
         elif str(message) not in said:
             said.add(str(message))
@@ -57,6 +57,7 @@ def shown_once() -> Iterator[None]:
 
     before = warnings.showwarning
     with warnings.catch_warnings():
-        warnings.simplefilter("always", RenamedSetting)
+        for shown in (RenamedSetting, EngineWarning):
+            warnings.simplefilter("always", shown)
         warnings.showwarning = show
         yield

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.errors import BadCheckpoint, BadInput, ColumnWarning, PrequentialError
+from prequential.errors import BadCheckpoint, BadInput, ColumnWarning, EngineWarning, PrequentialError
 from prequential.evaluation.evaluate import evaluate
 from prequential.evaluation.late_labels import LateLabels
 from prequential.evaluation.metrics import make_metric
@@ -29,6 +29,7 @@ from prequential.evaluation.records import RecordWriter
 from prequential.evaluation.scores import Scores
 from prequential.learners.charges import Charges
 from prequential.learners.transformer.distributed import here
+from prequential.learners.transformer.engine import Choice
 from prequential.plots.curves import draw_run
 from prequential.registry import make_learner
 from prequential.runs.run_settings import RunSettings, read_stored_settings, write_settings
@@ -68,10 +69,18 @@ class Run:
         The settings of a new run; None resumes with those stored in the directory.
     trust
         Whether the settings kept in the directory may ask for what `prequential.trust` does not allow by itself.
+    engine
+        What computes from here on, if something else than the settings say.
     """
 
     def __init__(
-        self, directory: Path, run: RunSettings | None = None, learner: Settings | None = None, *, trust: bool = False
+        self,
+        directory: Path,
+        run: RunSettings | None = None,
+        learner: Settings | None = None,
+        *,
+        trust: bool = False,
+        engine: str | None = None,
     ) -> None:
         self.directory = directory
         stored = directory if run is None or learner is None else None
@@ -82,6 +91,7 @@ class Run:
             run, learner = RunSettings(**given), Settings(**learning)
         elif self.ranks.first and directory.exists() and any(not _left_over(path) for path in directory.iterdir()):
             raise BadInput(f"{directory} is not empty; prequential resume {directory} resumes a run that is there")
+        learner = learner if engine is None else learner.changed(engine=engine)
         self.settings, self.learner_settings = run, learner
         spec = StreamSpec.parse(run.stream)
         examples = run.examples or spec.options.get(OF_A_RUN)
@@ -123,6 +133,12 @@ class Run:
     @property
     def finished(self) -> bool:
         return self.position >= self.length
+
+    @property
+    def engine(self) -> str | None:
+        """What computes and why, where the learner is one that has a choice."""
+        choice = getattr(self.learner, "engine", None)
+        return choice.describe() if isinstance(choice, Choice) else None
 
     def hints(self) -> list[str]:
         """What looks broken in the data, and how many steps could not be taken."""
@@ -168,7 +184,8 @@ class Run:
                 f"but the run was made on {state['fingerprint']}"
             )
         was = {**_defaults(type(self.learner)), **state["config"]}  # an older version did not know all of them
-        differing = [name for name in {**config, **state["config"]} if was.get(name) != config.get(name)]
+        names = [name for name in {**config, **state["config"]} if name != "engine"]  # `_load` says it
+        differing = [name for name in names if was.get(name) != config.get(name)]
         if not differing:
             return None
         return "it was made with " + ", ".join(
@@ -217,7 +234,11 @@ class Run:
                     "to the last bit"
                 )
         self.learner.replay_from(self.stream)
-        self.learner.load_state_dict(state["learner"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EngineWarning)  # said here
+            self.learner.load_state_dict(state["learner"])
+        if note := getattr(self.learner, "engine_note", None):
+            self.warnings.append(note)
         if "late" in state:  # a run of an earlier version has none
             self.late.load_state_dict(state["late"], self.stream, position)
         self.scores.load_state_dict(state["scores"])
@@ -320,6 +341,7 @@ class Run:
             "seconds": self.seconds,
             "macs_per_example": self.learner.macs_per_example(),
             "skipped_steps": self.learner.skipped_steps,
+            "engine": self.engine,
             "hints": self.hints(),
             **self.scores.to_dict(),
         }

@@ -19,7 +19,8 @@ from prequential.storage.migrations import FORMAT, migrate_settings
 from prequential.storage.toml import read_toml
 
 MOST_THREADS = 1024
-MAY_CHANGE = ("checkpoint_seconds", "device", "threads", "out")  # a resumed run gives the same results with others
+# A resumed run gives the same results with others, to the last bit or to rounding.
+MAY_CHANGE = ("checkpoint_seconds", "device", "threads", "out", "engine")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import torch
 from prequential.errors import BadSetting
 from prequential.learners.transformer.batch import Batch, ReplayBatch
 from prequential.learners.transformer.distributed import Ranks
+from prequential.learners.transformer.engine import Choice
 from prequential.learners.transformer.experts.network import NetworkPass
 from prequential.learners.transformer.trainer import Trainer, load_parameters
 from prequential.models.transformer import Transformer
@@ -31,15 +32,22 @@ class AsyncTrainer(Trainer):
 
     Parameters
     ----------
-    model, settings, ranks
+    model, settings, ranks, engine
         As for `Trainer`.
     """
 
-    def __init__(self, model: Transformer, settings: Settings, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        settings: Settings,
+        ranks: Ranks,
+        *,
+        engine: Choice = Choice("torch"),  # noqa: B008 (a named tuple)
+    ) -> None:
         if ranks.count > 1:
             # messages between processes must come in one order everywhere, which two threads do not promise
             raise BadSetting(f"async_steps (True) needs one process, but {ranks.count} share the streams")
-        super().__init__(model, settings, ranks, predicts=False)
+        super().__init__(model, settings, ranks, engine=engine, predicts=False)
         self.prediction_model = copy.deepcopy(self.ema_model).requires_grad_(False).eval()
         self._steps: Future[None] | None = None  # under way or done, until the next chunk is complete
         self._worker: ThreadPoolExecutor | None = None  # with one thread, so that it ends when nobody holds it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from prequential.errors import BadCheckpoint, BadInput, BadSetting
+from prequential.errors import BadCheckpoint, BadInput, BadSetting, EngineWarning
 from prequential.imports import import_object, is_object_name
 from prequential.labels import join_rows, num_seen_before
 from prequential.learners import by_id
@@ -30,6 +31,7 @@ from prequential.learners.replay import ReplayChunk
 from prequential.learners.transformer.async_trainer import AsyncTrainer
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.distributed import here
+from prequential.learners.transformer.engine import Choice, EngineName, changed_engine, choose_engine
 from prequential.learners.transformer.ensemble import Ensemble, Prediction
 from prequential.learners.transformer.experts import NetworkExpert, make_experts
 from prequential.learners.transformer.normalized_replay import NormalizedReplay
@@ -142,6 +144,8 @@ class Learner(ChunkedLearner):
         self._own_extractor = _find_own_extractor(self.settings.extractor, extractor)
         check_missing(missing, self.settings.standardize)
         self.device = find_device(device)
+        choose_engine(self.settings, device=self.device)  # refuses what is known by now
+        self.engine_note: str | None = None  # where another engine had saved what was loaded
         self._check_memory(1)
         self.stride = self.settings.chunk_size
         self._home: Home | None = None
@@ -221,6 +225,11 @@ class Learner(ChunkedLearner):
         if stop is None or stop >= self.position:
             return learning
         return (stop * learning + (self.position - stop) * (forward + others)) / self.position
+
+    @property
+    def engine(self) -> Choice | None:
+        """What computes, once the first example has shown what x looks like."""
+        return None if self._parts is None else self._parts.trainer.engine
 
     @property
     def skipped_steps(self) -> int:
@@ -418,7 +427,10 @@ class Learner(ChunkedLearner):
             num_classes=num_classes,
             own=self._own_extractor,
         ).to(self.device)
-        trainer = (AsyncTrainer if s.async_steps else Trainer)(model, s, here())
+        engine = choose_engine(
+            s, device=self.device, processes=here().count, vectors=len(shape) == 1 and model.extractor is None
+        )
+        trainer = (AsyncTrainer if s.async_steps else Trainer)(model, s, here(), engine=engine)
         network = NetworkExpert(trainer.prediction_model, trainer.prediction_context, here())
         replay = NormalizedReplay(
             s.num_streams - 1,
@@ -558,7 +570,8 @@ class Learner(ChunkedLearner):
         return {name: value for name, value in self.config().items() if value != defaults.get(name, Settings)}
 
     def _standing(self) -> list[str]:
-        return [*super()._standing(), *([] if self.home is None else [f"home {str(self.home)!r}"])]
+        engine = [] if self.engine is None else [f"engine {self.engine.name}"]
+        return [*super()._standing(), *engine, *([] if self.home is None else [f"home {str(self.home)!r}"])]
 
     @classmethod
     def open(
@@ -702,6 +715,7 @@ class Learner(ChunkedLearner):
             inputs, ensemble, replay, trainer = self._parts
             trained = trainer.state_dict()  # first: it waits for steps under way
             parts = {
+                "engine": trainer.engine.name,
                 "image_bytes": inputs.image_bytes,
                 "inputs": inputs.state_dict(),
                 "ensemble": ensemble.state_dict(),
@@ -716,6 +730,12 @@ class Learner(ChunkedLearner):
             "parts": parts,
         }
 
+    def _compare_engines(self, before: str, now: EngineName) -> None:
+        self.engine_note = None
+        if before != now:
+            self.engine_note = changed_engine(before, now)
+            warnings.warn(self.engine_note, EngineWarning, stacklevel=6)
+
     def _load_state_dict(self, state: dict[str, Any]) -> None:
         if "parts" not in state:
             state = migrate_learner_state(state)
@@ -726,6 +746,7 @@ class Learner(ChunkedLearner):
             self._parts = self._build(self.shape, np.dtype(np.uint8 if saved["image_bytes"] else np.float32))
             for name in ("inputs", "ensemble", "replay", "trainer"):
                 getattr(self._parts, name).load_state_dict(saved[name])
+            self._compare_engines(str(saved.get("engine", "torch")), self._parts.trainer.engine.name)
         self._num_late = int(state.get("num_late", 0))
         self._num_seen.commit(int(state["num_seen"]["committed"]))
         self._num_seen.extend(int(state["num_seen"]["current"]))

@@ -16,6 +16,7 @@ from prequential.errors import BadCheckpoint
 from prequential.learners.device import on_device
 from prequential.learners.transformer.batch import Batch, ReplayBatch
 from prequential.learners.transformer.distributed import Ranks
+from prequential.learners.transformer.engine import Choice
 from prequential.learners.transformer.experts.network import NetworkPass, class_prior_tensor
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.models.extractors import has_dropout, seed_dropout
@@ -38,12 +39,23 @@ class Trainer:
         How it learns.
     ranks
         The processes that share the streams.
+    engine
+        What computes.
     predicts
         Whether predictions come from here. Otherwise (steps that run asynchronously) they have a model of their own.
     """
 
-    def __init__(self, model: Transformer, settings: Settings, ranks: Ranks, *, predicts: bool = True) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        settings: Settings,
+        ranks: Ranks,
+        *,
+        engine: Choice = Choice("torch"),  # noqa: B008 (a named tuple)
+        predicts: bool = True,
+    ) -> None:
         ranks.check(settings.num_streams, settings.updates)
+        self.engine = engine
         self.model, self.settings, self.ranks = model, settings, ranks
         self.device = model.rotary.table.device
         self.ema_model = copy.deepcopy(model).requires_grad_(False).eval() if settings.effective_ema_decay else model
