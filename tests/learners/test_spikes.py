@@ -11,7 +11,7 @@ import torch
 
 from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.optimizer import all_finite
-from prequential.learners.transformer.trainer import Trainer
+from prequential.learners.transformer.steps import TorchSteps
 from prequential.registry import make_learner
 from prequential.settings import Settings
 from prequential.storage.checkpoint import same_state
@@ -93,9 +93,9 @@ def test_a_step_that_is_not_finite_is_not_taken(monkeypatch, changes):
     learner.observe(x[:96], y[:96])
     before = parts(learner)
     assert learner.skipped_steps == 0
-    loss = Trainer._loss
+    loss = TorchSteps._loss
     with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_loss", lambda self, *given: loss(self, *given) * torch.nan)
+        patched.setattr(TorchSteps, "_loss", lambda self, *given: loss(self, *given) * torch.nan)
         said = pytest.warns(UserWarning, match="not finite and is not taken")
         with said:
             charged = learner.observe(x[96:112], y[96:112])

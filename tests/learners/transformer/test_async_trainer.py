@@ -13,7 +13,6 @@ from prequential.errors import BadSetting
 from prequential.evaluation.evaluate import evaluate
 from prequential.learners.transformer import learner as module
 from prequential.learners.transformer.distributed import Ranks
-from prequential.learners.transformer.experts import NetworkExpert
 from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.trainer import Trainer
 from prequential.storage.checkpoint import same_state
@@ -255,19 +254,20 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("call", ["predict", "_pass"])
+@pytest.mark.parametrize("call", ["predict", "forward"])
 def test_predictions_use_one_core(threads, monkeypatch, call):
     x, y = examples(24)
     learner = make()
     learner.learn_many(x[:16], y[:16])
     used = []
-    original = getattr(NetworkExpert, call)
+    passes = type(learner._parts.ensemble.network.passes)
+    original = getattr(passes, call)
 
-    def watched(*args):
+    def watched(*args, **named):
         used.append(torch.get_num_threads())
-        return original(*args)
+        return original(*args, **named)
 
-    monkeypatch.setattr(NetworkExpert, call, watched)
+    monkeypatch.setattr(passes, call, watched)
     learner.observe(x[16:], y[16:])
     learner.predict(x[0])
     assert used == [1]

@@ -14,7 +14,7 @@ from prequential.errors import BadSetting
 from prequential.learners.transformer.batch import Batch, ReplayBatch
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.engine import Choice
-from prequential.learners.transformer.experts.network import NetworkPass
+from prequential.learners.transformer.passes import NetworkPass
 from prequential.learners.transformer.trainer import Trainer, load_parameters
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prequential.learners.transformer.batch import Batch, Queries
-from prequential.learners.transformer.experts import Expert, NetworkExpert, NetworkPass, Predicted
+from prequential.learners.transformer.experts import Expert, NetworkExpert, Predicted
 from prequential.learners.transformer.mixer import Mixed, Mixer
+from prequential.learners.transformer.passes import NetworkPass
 
 
 class Prediction(NamedTuple):

@@ -35,6 +35,7 @@ from prequential.learners.transformer.engine import Choice, EngineName, changed_
 from prequential.learners.transformer.ensemble import Ensemble, Prediction
 from prequential.learners.transformer.experts import NetworkExpert, make_experts
 from prequential.learners.transformer.normalized_replay import NormalizedReplay
+from prequential.learners.transformer.passes import TorchPasses
 from prequential.learners.transformer.predictor import IdleTrainer, copy_predictor
 from prequential.learners.transformer.state_migrations import migrate_learner_state
 from prequential.learners.transformer.trainer import Trainer
@@ -431,7 +432,7 @@ class Learner(ChunkedLearner):
             s, device=self.device, processes=here().count, vectors=len(shape) == 1 and model.extractor is None
         )
         trainer = (AsyncTrainer if s.async_steps else Trainer)(model, s, here(), engine=engine)
-        network = NetworkExpert(trainer.prediction_model, trainer.prediction_context, here())
+        network = NetworkExpert(TorchPasses(trainer.prediction_model), trainer.prediction_context, here())
         replay = NormalizedReplay(
             s.num_streams - 1,
             chunk_size=s.chunk_size,

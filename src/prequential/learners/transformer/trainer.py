@@ -5,25 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from prequential.errors import BadCheckpoint
-from prequential.learners.device import on_device
 from prequential.learners.transformer.batch import Batch, ReplayBatch
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.engine import Choice
-from prequential.learners.transformer.experts.network import NetworkPass, class_prior_tensor
 from prequential.learners.transformer.optimizer import Optimizer
-from prequential.models.extractors import has_dropout, seed_dropout
+from prequential.learners.transformer.passes import NetworkPass
+from prequential.learners.transformer.steps import Steps, TorchSteps
+from prequential.models.extractors import has_dropout
 from prequential.models.extractors.own import OwnExtractor
-from prequential.models.kv_cache import Context, KVState, stack_contexts
-from prequential.models.lookback import LookBack
-from prequential.models.precision import autocast
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 
@@ -60,6 +55,7 @@ class Trainer:
         self.device = model.rotary.table.device
         self.ema_model = copy.deepcopy(model).requires_grad_(False).eval() if settings.effective_ema_decay else model
         self.optimizer = Optimizer(model, settings)
+        self.steps: Steps = TorchSteps(model, self.optimizer, ranks)
         self.num_steps = 0
         # a pass that learns looks back on keys and values that the trained parameters have made
         self.contexts = [model.new_context() for _ in range(settings.num_streams)]  # the reported stream's first
@@ -123,54 +119,17 @@ class Trainer:
 
     def update_ema(self, turn: int) -> None:
         """Moves the EMA towards the parameters, by more in the first turns."""
-        decay = min(self.settings.effective_ema_decay, turn / (turn + 9))
-        with torch.no_grad():
-            torch._foreach_lerp_(list(self.ema_model.parameters()), list(self.model.parameters()), 1 - decay)
-            for ours, theirs in zip(self.ema_model.buffers(), self.model.buffers(), strict=True):
-                ours.copy_(theirs)  # those of an own extractor, as of batch norm
+        self.steps.update_ema(self.ema_model, min(self.settings.effective_ema_decay, turn / (turn + 9)))
 
     def _step(self, batches: dict[int, Batch], position: int) -> NetworkPass | None:
         """One gradient step on the batches of some streams, by number; the pass over the reported one (0), if here."""
-        mine = {stream: batch for stream, batch in batches.items() if self.ranks.owns(stream)}
-        # a last chunk that is short cannot be stacked with the others; the gradients are summed either way
-        lengths = sorted({len(batch) for batch in mine.values()})
-        groups = [[stream for stream in mine if len(mine[stream]) == length] for length in lengths]
-        self.model.train()
-        if self._dropout:
-            seed_dropout(self.model, self.settings.seed + 1_000_003 * self.num_steps)
         self.optimizer.set_learning_rate(position)
-        stacked = [_stack([mine[i] for i in group], [self.contexts[i] for i in group], self.model) for group in groups]
-        passes = [self._forward_backward(stack, len(stack.priors) / len(batches)) for stack in stacked]
-        self.ranks.sum_gradients(self.model.parameters())
-        self.optimizer.step()
+        passes = self.steps.step(batches, self.contexts, number=self.num_steps)
         self.num_steps += 1
-        reported = None
-        for group, passed in zip(groups, passes, strict=True):
-            for row, stream in enumerate(group):
-                new = passed.new if len(group) == 1 else passed.new.stream(row)
-                if stream == 0:  # always the first of its group
-                    reported = NetworkPass(passed.log_probs, new)
-                if stream or not self._shares_context:
-                    self.contexts[stream].commit(new)
-        return reported
-
-    def _forward_backward(self, stack: _Stack, weight: float) -> NetworkPass:
-        """A pass over stacked streams, and the gradient of its loss times a weight."""
-        with autocast(self.model):
-            outs, new = self.model(stack.x, stack.y.view(stack.x.shape[:2]), stack.past, stack.look)
-        rows = [
-            [head.log_probs(out[row], prior) for head, out in zip(self.model.all_heads, outs, strict=True)]
-            for row, prior in enumerate(stack.priors)
-        ]
-        log_probs = rows[0] if len(rows) == 1 else [torch.cat(of_head) for of_head in zip(*rows, strict=True)]
-        loss = self._loss(log_probs, stack.y)
-        (loss if weight == 1 else loss * weight).backward()  # type: ignore[no-untyped-call]
-        return NetworkPass([of_head.detach() for of_head in rows[0]], new)
-
-    def _loss(self, log_probs: list[Tensor], y: Tensor) -> Tensor:
-        """Every head's own loss; the loss of their mixture would let one rest on what another one can do."""
-        losses = [F.nll_loss(of_head, y) for of_head in log_probs]
-        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        for stream, passed in passes.items():
+            if stream or not self._shares_context:
+                self.contexts[stream].commit(passed.new)
+        return passes.get(0)
 
     def grow(self, num_classes: int, like: int) -> None:
         """Makes room for more class ids, none of which is in the steps so far; `like` is one that is free, too."""
@@ -208,36 +167,6 @@ class Trainer:
             context.load_state_dict(saved)
         self.num_steps = int(state["num_steps"])
         self.optimizer.skipped = int(state["skipped_steps"])
-
-
-class _Stack(NamedTuple):
-    """Chunks of B streams, all of S examples, and what they look back on."""
-
-    x: Tensor  # (B, S, ...)
-    y: Tensor  # (B * S,)
-    past: KVState
-    priors: list[Tensor | None]  # (S, K) of each stream
-    look: LookBack | None = None  # what each example may see, where labels came late
-
-
-def _stack(batches: list[Batch], contexts: list[Context], model: Transformer) -> _Stack:
-    device = model.rotary.table.device
-    xs = [on_device(batch.x, device) for batch in batches]
-    ys = [on_device(batch.class_ids, device) for batch in batches]
-    priors = [class_prior_tensor(model, batch.num_seen) for batch in batches]
-    look = _stack_lookbacks(batches)
-    if look is not None:
-        for batch, context in zip(batches, contexts, strict=True):
-            context.reserve(batch.max_lag)
-    if len(batches) == 1:
-        return _Stack(xs[0][None], ys[0], contexts[0].committed(beyond=look is not None), priors, look)
-    return _Stack(torch.stack(xs), torch.cat(ys), stack_contexts(contexts, beyond=look is not None), priors, look)
-
-
-def _stack_lookbacks(batches: list[Batch]) -> LookBack | None:
-    if all(batch.lags is None for batch in batches):
-        return None
-    return LookBack.of_lags(np.stack([np.zeros(len(b), int) if b.lags is None else b.lags for b in batches]))
 
 
 def _copies(network: nn.Module) -> dict[str, Tensor]:

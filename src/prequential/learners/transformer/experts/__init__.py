@@ -3,10 +3,10 @@
 from prequential.learners.inputs import Inputs
 from prequential.learners.transformer.experts.expert import Expert, Predicted
 from prequential.learners.transformer.experts.knn import KNNExpert
-from prequential.learners.transformer.experts.network import NetworkExpert, NetworkPass
+from prequential.learners.transformer.experts.network import NetworkExpert
 from prequential.settings import Settings
 
-__all__ = ["Expert", "KNNExpert", "NetworkExpert", "NetworkPass", "Predicted", "make_experts"]
+__all__ = ["Expert", "KNNExpert", "NetworkExpert", "Predicted", "make_experts"]
 
 
 def make_experts(settings: Settings, inputs: Inputs, *, num_classes: int) -> dict[str, Expert]:
