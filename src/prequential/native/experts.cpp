@@ -1,0 +1,491 @@
+// What predicts beside the network, and what comes before and after it: kNN, the mixer and the normalizer.
+//
+// All arrays are the caller's, in C order, and none is kept. Nothing is allocated but one scratch row of the mixer, so
+// calls of several threads do not meet. What a row gives does not depend on the rows beside it, on where its numbers lie
+// or on how many rows come at once: one row at a time and a whole chunk give the same bits.
+//
+// Layout, with the letters of the Python side:
+//   kNN         x (n, stride) float32, of which the first W are compared; past keys (P, W) float32, oldest first, with
+//               labels (P,) int64. Column c < P is a past example, column P + i is row i of x. Row i may use the columns
+//               lo[i] <= c < hi[i]. The result is (n, K) float32, log-probabilities.
+//   mixer       log-probabilities (M, n, K) float32 of M experts; R products of them; log-weights (M + R,) and exponents
+//               (R, M) float64. What experts and products say of one row is (M + R, K) float64.
+//   normalizer  x (n, W) float64; statistics (columns,) float64, where columns is W, or 2 W if features are also given by
+//               the latest examples; the result is (n, columns) float32.
+//
+// Free class ids, from num_seen on, have no label yet. All of them together weigh as one label (labels.py).
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <vector>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// elements of two vectors by their numbers, those of the second counted on from the first's
+#if defined(__clang__)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (i8){__VA_ARGS__})
+#endif
+
+namespace {
+
+typedef float f8 __attribute__((vector_size(32), aligned(4)));
+typedef int32_t i8 __attribute__((vector_size(32), aligned(4)));
+typedef double d4 __attribute__((vector_size(32), aligned(8)));
+typedef int64_t l4 __attribute__((vector_size(32), aligned(8)));
+
+constexpr double INF = std::numeric_limits<double>::infinity();
+
+// ---- kNN ----
+
+constexpr int MOST_NEAREST = 64;
+constexpr int BLOCK = 64;  // distances that are looked at together
+
+// Eight numbers from `at` on, with 0 for those that the mask leaves out; `end` is where the numbers of the array end.
+inline f8 load_tail(const float* at, const float* end, i8 mask) {
+    f8 v = {};
+    if (end - at >= 8) {
+        std::memcpy(&v, at, sizeof v);
+    } else {
+        std::memcpy(&v, at, sizeof(float) * static_cast<size_t>(end - at));
+    }
+    return reinterpret_cast<f8>(reinterpret_cast<i8>(v) & mask);
+}
+
+inline f8 load(const float* at) {
+    f8 v;
+    std::memcpy(&v, at, sizeof v);
+    return v;
+}
+
+// The sums of eight vectors as one vector, each added up in the same order.
+inline f8 sums(const f8* v) {
+    f8 half[4];  // (0, 4), (1, 5), (2, 6), (3, 7): elements 0-3 and 4-7 added up
+    for (int i = 0; i < 4; i++) {
+        const f8 low = SHUFFLE(v[i], v[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        const f8 high = SHUFFLE(v[i], v[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        half[i] = low + high;
+    }
+    f8 quarter[2];  // (0, 1, 4, 5), (2, 3, 6, 7)
+    for (int i = 0; i < 2; i++) {
+        const f8 a = half[2 * i], b = half[2 * i + 1];
+        const f8 low = SHUFFLE(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f8 high = SHUFFLE(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+        quarter[i] = low + high;
+    }
+    const f8 a = quarter[0], b = quarter[1];
+    const f8 low = SHUFFLE(a, b, 0, 2, 8, 10, 4, 6, 12, 14);
+    const f8 high = SHUFFLE(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
+    return low + high;
+}
+
+// Examples to compare with: rows of `width` numbers, `stride` apart.
+struct Keys {
+    const float* rows;
+    int64_t stride;
+    const float* end;  // of the last row's numbers
+};
+
+// Squared distances of x from `count` (at most BLOCK) rows from `first` on.
+void distances(const float* x, int width, const Keys& keys, int64_t first, int count, float* out) {
+    const int whole = width & ~7;
+    i8 mask = {};
+    f8 x_tail = {};
+    for (int w = whole; w < width; w++) {
+        mask[w - whole] = -1;
+        x_tail[w - whole] = x[w];
+    }
+    for (int start = 0; start < count; start += 8) {
+        f8 total[8] = {};
+        const int rows = std::min(8, count - start);
+        for (int r = 0; r < rows; r++) {
+            const float* key = keys.rows + (first + start + r) * keys.stride;
+            f8 acc = {};
+            for (int w = 0; w < whole; w += 8) {
+                const f8 d = load(x + w) - load(key + w);
+                acc += d * d;
+            }
+            if (whole < width) {
+                const f8 d = x_tail - load_tail(key + whole, keys.end, mask);
+                acc += d * d;
+            }
+            total[r] = acc;
+        }
+        const f8 made = sums(total);
+        std::memcpy(out + start, &made, sizeof(float) * static_cast<size_t>(rows));
+    }
+}
+
+// The nearest examples so far, nearest first; of equally near ones those that came first, which are the latest.
+struct Nearest {
+    int most, count = 0;
+    float distance[MOST_NEAREST];
+    int64_t label[MOST_NEAREST];
+    float worst = std::numeric_limits<float>::infinity();  // what is not below it is not among them
+
+    explicit Nearest(int most_) : most(most_) {}
+
+    void take(float d, int64_t of) {
+        int i = count < most ? count++ : most - 1;
+        for (; i > 0 && distance[i - 1] > d; i--) {
+            distance[i] = distance[i - 1];
+            label[i] = label[i - 1];
+        }
+        distance[i] = d;
+        label[i] = of;
+        if (count == most) worst = distance[most - 1];
+    }
+};
+
+// Compares x with the rows lo..hi-1, the latest first.
+void search(const float* x, int width, const Keys& keys, const int64_t* labels, int64_t lo, int64_t hi, Nearest& found) {
+    alignas(32) float d[BLOCK];
+    for (int64_t stop = hi; stop > lo;) {
+        const int64_t start = std::max(lo, stop - BLOCK);
+        const int count = static_cast<int>(stop - start);
+        distances(x, width, keys, start, count, d);
+        for (int i = count; i < BLOCK; i++) d[i] = std::numeric_limits<float>::infinity();
+        f8 least = load(d);
+        for (int i = 8; i < BLOCK; i += 8) {
+            const f8 v = load(d + i);
+            least = v < least ? v : least;  // a NaN in v hides nothing, and one in `least` stays
+        }
+        // most blocks have nothing nearer; the comparison is so that a NaN does not skip its block
+        bool any = false;
+        for (int i = 0; i < 8; i++) any |= !(least[i] >= found.worst);
+        if (any) {
+            for (int i = count - 1; i >= 0; i--) {
+                if (d[i] < found.worst) found.take(d[i], labels[start + i]);
+            }
+        }
+        stop = start;
+    }
+}
+
+// The log-probabilities (K,) that labels of the nearest examples give; false where a label is none of the K.
+bool vote(const Nearest& found, double prior_weight, int64_t num_seen, int64_t K, float* out) {
+    double mean = 0, total = 0, weight[MOST_NEAREST];
+    for (int i = 0; i < found.count; i++) mean += found.distance[i];
+    mean = mean / std::max(found.count, 1) + 1e-9;
+    for (int i = 0; i < found.count; i++) {
+        weight[i] = std::exp(-found.distance[i] / mean);
+        total += weight[i];
+    }
+    const double scale = 1 / (total * (1 + prior_weight / std::max(found.count, 1)) + 1e-9);
+    double rest = 1;
+    for (int i = 0; i < found.count; i++) {
+        if (found.label[i] < 0 || found.label[i] >= K) return false;
+        weight[i] *= scale;
+        rest -= weight[i];
+    }
+    // what is left goes to the prior: equal for the labels seen, and as much as for one of these for all others
+    num_seen = std::min(num_seen, K);
+    const int64_t free = K - num_seen;
+    const double seen = rest / static_cast<double>(free ? num_seen + 1 : K);
+    const double unseen = free ? seen / static_cast<double>(free) : 0;
+    std::fill(out, out + num_seen, static_cast<float>(std::log(seen)));
+    std::fill(out + num_seen, out + K, static_cast<float>(std::log(unseen)));
+    bool counted[MOST_NEAREST] = {};
+    for (int i = 0; i < found.count; i++) {
+        if (counted[i]) continue;
+        double p = weight[i];
+        for (int j = i + 1; j < found.count; j++) {
+            if (found.label[j] != found.label[i]) continue;
+            p += weight[j];
+            counted[j] = true;
+        }
+        out[found.label[i]] = static_cast<float>(std::log(p + (found.label[i] < num_seen ? seen : unseen)));
+    }
+    return true;
+}
+
+// ---- mixer ----
+
+// exp of four numbers, none of them above 709; within 1 ulp of std::exp. What is below -708 gives 0.
+inline d4 vexp(d4 x) {
+    constexpr double ROUND = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
+    const l4 tiny = x < -708.0;
+    const d4 bounded = tiny ? (d4{} - 708.0) : x;
+    const d4 shifted = bounded * 1.4426950408889634 + ROUND;
+    const d4 n = shifted - ROUND;
+    d4 r = bounded - n * 0.693147180369123816490;
+    r = r - n * 1.90821492927058770002e-10;
+    d4 p = r * (1.0 / 6227020800.0) + (1.0 / 479001600.0);
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    const l4 power = (reinterpret_cast<l4>(shifted) << 52) + (l4{} + (int64_t{1023} << 52));
+    const d4 made = p * reinterpret_cast<d4>(power);
+    return tiny ? d4{} : made;
+}
+
+// The sum of exp(x - most) over n numbers.
+double sum_exp(const double* x, int64_t n, double most) {
+    d4 total = {};
+    for (int64_t k = 0; k < n; k += 4) {
+        d4 v = d4{} - INF;
+        std::memcpy(&v, x + k, sizeof(double) * static_cast<size_t>(std::min<int64_t>(4, n - k)));
+        total += vexp(v - most);
+    }
+    return (total[0] + total[1]) + (total[2] + total[3]);
+}
+
+struct Rates {
+    double share;           // how much of its weight a part keeps
+    const double* learning;  // (R,) of the exponents
+    double lowest, largest;  // log-probabilities are at least, exponents at most so large
+};
+
+struct Shape {
+    int64_t M, R, K;
+    int64_t num_seen;  // class ids from here on count together as one label; -1: each on its own
+    int64_t free() const { return num_seen < 0 ? 0 : std::max<int64_t>(K - num_seen, 0); }
+};
+
+// What all parts say, (M + R, K), and their mixture (K,), of one row whose experts lie `stride` apart.
+void mix_row(
+    const Shape& s, const float* log_probs, int64_t stride, const double* log_weights, const double* exponents,
+    double lowest, double* parts, double* mixed
+) {
+    const int64_t M = s.M, R = s.R, K = s.K, first_free = s.free() ? s.num_seen : K;
+    const double log_free = s.free() ? std::log(static_cast<double>(s.free())) : 0.0;
+    const double part_of_free = s.free() ? 1.0 / static_cast<double>(s.free()) : 1.0;
+    for (int64_t m = 0; m < M; m++) {
+        const float* from = log_probs + m * stride;
+        double* to = parts + m * K;
+        for (int64_t k = 0; k < first_free; k++) to[k] = from[k];
+        for (int64_t k = first_free; k < K; k++) to[k] = from[k] + log_free;
+    }
+    for (int64_t r = 0; r < R; r++) {
+        double* product = parts + (M + r) * K;
+        std::fill(product, product + K, 0.0);
+        for (int64_t m = 0; m < M; m++) {
+            const double exponent = exponents[r * M + m];
+            const double* of = parts + m * K;
+            for (int64_t k = 0; k < K; k++) product[k] += exponent * (of[k] > lowest ? of[k] : lowest);
+        }
+        double most = -INF;
+        for (int64_t k = 0; k < K; k++) most = product[k] > most ? product[k] : most;
+        const double of_seen = sum_exp(product, first_free, most);
+        const double of_free = first_free < K ? sum_exp(product + first_free, K - first_free, most) : 0.0;
+        const double log_total = most + std::log(of_seen + of_free * part_of_free);
+        for (int64_t k = 0; k < K; k++) product[k] -= log_total;
+    }
+    for (int64_t k = 0; k < K; k += 4) {
+        const int64_t lanes = std::min<int64_t>(4, K - k);
+        d4 most = d4{} - INF, total = {};
+        for (int64_t j = 0; j < M + R; j++) {
+            d4 v = {};
+            std::memcpy(&v, parts + j * K + k, sizeof(double) * static_cast<size_t>(lanes));
+            v += log_weights[j];
+            most = v > most ? v : most;
+        }
+        for (int64_t j = 0; j < M + R; j++) {
+            d4 v = {};
+            std::memcpy(&v, parts + j * K + k, sizeof(double) * static_cast<size_t>(lanes));
+            total += vexp(v + log_weights[j] - most);
+        }
+        for (int64_t i = 0; i < lanes; i++) {
+            mixed[k + i] = most[i] + std::log(total[i]) - (k + i >= first_free ? log_free : 0.0);
+        }
+    }
+}
+
+// Weights and exponents after the label `y`, of which the parts (M + R, K) are what was said before.
+void learn_row(
+    const Shape& s, const double* parts, int64_t y, double speed, const Rates& rates, double* log_weights,
+    double* exponents
+) {
+    const int64_t M = s.M, R = s.R, K = s.K, first_free = s.free() ? s.num_seen : K;
+    const double part_of_free = s.free() ? 1.0 / static_cast<double>(s.free()) : 1.0;
+    for (int64_t r = 0; r < R; r++) {
+        const double* product = parts + (M + r) * K;
+        double* of = exponents + r * M;
+        for (int64_t first = 0; first < M; first += 8) {  // of each class id, exp once for eight experts
+            const int64_t count = std::min<int64_t>(8, M - first);
+            d4 expected[8] = {};
+            for (int64_t k = 0; k < K; k += 4) {
+                const size_t lanes = static_cast<size_t>(std::min<int64_t>(4, K - k));
+                d4 p = d4{} - INF;
+                std::memcpy(&p, product + k, sizeof(double) * lanes);
+                p = vexp(p);
+                for (int64_t i = std::max<int64_t>(first_free - k, 0); i < 4; i++) p[i] *= part_of_free;
+                for (int64_t m = 0; m < count; m++) {
+                    d4 b = {};
+                    std::memcpy(&b, parts + (first + m) * K + k, sizeof(double) * lanes);
+                    expected[m] += p * (b > rates.lowest ? b : (d4{} + rates.lowest));
+                }
+            }
+            for (int64_t m = 0; m < count; m++) {
+                const d4 e = expected[m];
+                const double gained = std::max(parts[(first + m) * K + y], rates.lowest);
+                const double gradient = gained - ((e[0] + e[1]) + (e[2] + e[3]));
+                const double moved = of[first + m] + rates.learning[r] * speed * gradient;
+                of[first + m] = std::min(std::max(moved, -rates.largest), rates.largest);
+            }
+        }
+    }
+    const double share = 1 - (1 - rates.share) * speed;
+    double most = -INF, total = 0;
+    for (int64_t j = 0; j < M + R; j++) {
+        log_weights[j] += speed * parts[j * K + y];
+        most = std::max(most, log_weights[j]);
+    }
+    for (int64_t j = 0; j < M + R; j++) {
+        log_weights[j] = std::exp(log_weights[j] - most);
+        total += log_weights[j];
+    }
+    for (int64_t j = 0; j < M + R; j++) {
+        log_weights[j] = std::log(log_weights[j] * (share / total) + (1 - share) / static_cast<double>(M + R));
+    }
+}
+
+}  // namespace
+
+// Log-probabilities (n, K) of the labels of the nearest examples. own_labels may be null where no row is a neighbor of
+// another. 0: done; 1: sizes or ranges that cannot be; 2: a label that is none of the K.
+EXPORT int prequential_knn(
+    const float* x, int64_t n, int64_t stride, int width, const float* past_keys, const int64_t* past_labels,
+    int64_t past, const int64_t* own_labels, const int64_t* lo, const int64_t* hi, int nearest, double prior_weight,
+    const int64_t* num_seen, int64_t num_classes, float* out
+) {
+    if (n < 0 || width < 1 || stride < width || past < 0 || num_classes < 1 || nearest < 1 || nearest > MOST_NEAREST)
+        return 1;
+    const Keys of_past = {past_keys, width, past_keys + past * width};
+    const Keys of_own = {x, stride, x + (n ? (n - 1) * stride + width : 0)};
+    for (int64_t i = 0; i < n; i++) {
+        if (num_seen[i] < 0 || hi[i] > past + (own_labels ? n : 0)) return 1;
+        Nearest found(nearest);
+        const float* row = x + i * stride;
+        const int64_t from = std::max<int64_t>(lo[i], 0);
+        if (hi[i] > past)
+            search(row, width, of_own, own_labels, std::max<int64_t>(from - past, 0), hi[i] - past, found);
+        search(row, width, of_past, past_labels, from, std::min(hi[i], past), found);
+        if (!vote(found, prior_weight, num_seen[i], num_classes, out + i * num_classes)) return 2;
+    }
+    return 0;
+}
+
+// The mixture (n, K) of n rows, each by weights of its own if weight_rows is n, or by the same if it is 1. `parts`
+// (n, M + R, K) is what all parts said, or null. num_seen may be null. 1: no memory, or sizes that cannot be.
+EXPORT int prequential_mix(
+    int64_t M, int64_t R, int64_t n, int64_t K, const float* log_probs, const int64_t* num_seen, int64_t weight_rows,
+    const double* log_weights, const double* exponents, double lowest, double* parts, double* mixed
+) {
+    if (M < 1 || R < 0 || n < 0 || K < 1 || (weight_rows != 1 && weight_rows != n)) return 1;
+    std::vector<double> scratch;
+    if (parts == nullptr) {
+        try {
+            scratch.resize(static_cast<size_t>((M + R) * K));
+        } catch (const std::bad_alloc&) {
+            return 1;
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t version = weight_rows == 1 ? 0 : i;
+        mix_row(
+            {M, R, K, num_seen ? num_seen[i] : -1}, log_probs + i * K, n * K, log_weights + version * (M + R),
+            exponents + version * R * M, lowest, parts ? parts + i * (M + R) * K : scratch.data(), mixed + i * K
+        );
+    }
+    return 0;
+}
+
+// Moves log_weights (M + R,) and exponents (R, M) on by one label; `parts` is what `prequential_mix` gave for its row.
+EXPORT int prequential_mix_learn(
+    int64_t M, int64_t R, int64_t K, const double* parts, int64_t y, int64_t num_seen, double speed, double share,
+    const double* learning_rates, double lowest, double largest, double* log_weights, double* exponents
+) {
+    if (M < 1 || R < 0 || K < 1 || y < 0 || y >= K) return 1;
+    learn_row({M, R, K, num_seen}, parts, y, speed, {share, learning_rates, lowest, largest}, log_weights, exponents);
+    return 0;
+}
+
+// The mixture (n, K) of consecutive rows with labels y (n,), each by the weights after the labels before it. Row i of
+// log_weights (n + 1, M + R) and exponents (n + 1, R, M) are those before row i; the first is given, the others are made.
+EXPORT int prequential_mix_sequence(
+    int64_t M, int64_t R, int64_t n, int64_t K, const float* log_probs, const int64_t* num_seen, const int64_t* y,
+    const double* speed, double share, const double* learning_rates, double lowest, double largest,
+    double* log_weights, double* exponents, double* mixed
+) {
+    if (M < 1 || R < 0 || n < 0 || K < 1) return 1;
+    std::vector<double> parts;
+    try {
+        parts.resize(static_cast<size_t>((M + R) * K));
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+    const Rates rates = {share, learning_rates, lowest, largest};
+    for (int64_t i = 0; i < n; i++) {
+        if (y[i] < 0 || y[i] >= K) return 1;
+        const Shape shape = {M, R, K, num_seen ? num_seen[i] : -1};
+        double *before = log_weights + i * (M + R), *powers = exponents + i * R * M;
+        mix_row(shape, log_probs + i * K, n * K, before, powers, lowest, parts.data(), mixed + i * K);
+        double *after = before + (M + R), *moved = powers + R * M;
+        std::copy(before, before + (M + R), after);
+        std::copy(powers, powers + R * M, moved);
+        learn_row(shape, parts.data(), y[i], speed ? speed[i] : 1.0, rates, after, moved);
+    }
+    return 0;
+}
+
+// Normalizes consecutive rows, each by the statistics of what came before and of itself, which move on in place. It
+// stops before the first row that does more than that: one with a value that is left out (more than `far` deviations
+// from the mean and outside low..high), or with a value that is new to one of the k features that are `starting`. The
+// others of these count in `same`. floor and ceiling (W,) bound what the statistics of the latest examples take; null:
+// nothing does. Returns how many rows were done, or -1 for sizes that cannot be.
+EXPORT int64_t prequential_normalize(
+    const double* x, int64_t n, int64_t width, int64_t columns, double* count, double* mean, double* square,
+    const double* low, const double* high, const double* floor, const double* ceiling, const int64_t* starting,
+    const double* first, double* same, int64_t k, double far, double most, double clip, float* out
+) {
+    if (n < 0 || width < 0 || (columns != width && columns != 2 * width) || k < 0) return -1;
+    for (int64_t i = 0; i < n; i++, x += width, out += columns) {
+        bool stops = false;
+        for (int64_t c = 0; c < width; c++) {
+            const double value = std::min(std::max(x[c], -most), most), d = value - mean[c];
+            // a comparison with NaN is false: what is missing stops nothing
+            stops |= (d * d * count[c] > far * far * square[c]) & ((value < low[c]) | (value > high[c]));
+        }
+        for (int64_t j = 0; j < k; j++) {
+            if (starting[j] < 0 || starting[j] >= width) return -1;
+            const double value = std::min(std::max(x[starting[j]], -most), most);
+            stops |= value == value && !(same[j] > 0 && value == first[j]);
+        }
+        if (stops) return i;
+        for (int64_t j = 0; j < k; j++) same[j] += x[starting[j]] == x[starting[j]] ? 1.0 : 0.0;
+        for (int64_t c = 0; c < columns; c++) {
+            const int64_t f = c < width ? c : c - width;
+            const bool measured = x[f] == x[f];
+            const double value = measured ? std::min(std::max(x[f], -most), most) : 0.0;
+            double taken = value;
+            if (c >= width && floor != nullptr) taken = std::min(std::max(value, floor[f]), ceiling[f]);
+            const double shift = count[c] > 0 ? mean[c] : taken;
+            const double step = measured ? taken - shift : 0.0;
+            count[c] += measured ? 1.0 : 0.0;
+            const double total = std::max(count[c], 1.0);
+            const double grown = square[c] + step * step - step * step / total;
+            square[c] = grown > 0 ? grown : 0.0;
+            mean[c] = shift + step / total;
+            const double deviation = std::sqrt(square[c] / total);
+            const bool varies = deviation > 1e-9 * std::fabs(mean[c]);  // below that it is rounding, not variation
+            const double scaled = (value - mean[c]) / (varies ? deviation : 1.0);
+            out[c] = varies && measured ? static_cast<float>(std::min(std::max(scaled, -clip), clip)) : 0.0f;
+        }
+    }
+    return n;
+}

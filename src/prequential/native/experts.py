@@ -1,0 +1,258 @@
+"""kNN, mixer and normalizer of the native core, on the arrays of those that use them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from prequential.native.library import library
+
+_INT, _NUMBER, _REAL, _POINTER = ctypes.c_int, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+_Nothing = ctypes.c_char * 0
+_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
+
+
+def address(array: np.ndarray) -> int:
+    """Where the numbers of a writable array in C order begin; `array.ctypes.data` takes three times as long."""
+    return ctypes.addressof(_Nothing.from_buffer(array))
+
+
+def _fitted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """The array as the library reads it, or a copy that is so."""
+    return array if array.dtype == dtype and array.flags.carray else np.require(array, dtype, "CAW")
+
+
+class NativeExperts:
+    """The functions of `experts.cpp`. Rows that come one by one and rows that come at once give the same bits.
+
+    Parameters
+    ----------
+    loaded
+        The library.
+
+    Examples
+    --------
+    >>> native = native_experts()
+    >>> if native is not None:
+    ...     log_probs = np.log(np.float32([[[0.9, 0.1]], [[0.5, 0.5]]]))
+    ...     mixed, _ = native.mix(log_probs, None, np.log([0.5, 0.5]), np.empty((0, 2)), lowest=-12.0)
+    ...     assert np.allclose(np.exp(mixed), [[0.7, 0.3]])
+    """
+
+    def __init__(self, loaded: ctypes.CDLL) -> None:
+        self._knn = loaded.prequential_knn
+        self._knn.restype = _INT
+        self._knn.argtypes = [
+            _POINTER, _NUMBER, _NUMBER, _INT, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _INT, _REAL,
+            _POINTER, _NUMBER, _POINTER,
+        ]  # fmt: skip
+        self._mix = loaded.prequential_mix
+        self._mix.restype = _INT
+        self._mix.argtypes = [*[_NUMBER] * 4, *[_POINTER] * 2, _NUMBER, *[_POINTER] * 2, _REAL, *[_POINTER] * 2]
+        self._mix_learn = loaded.prequential_mix_learn
+        self._mix_learn.restype = _INT
+        self._mix_learn.argtypes = [
+            *[_NUMBER] * 3, _POINTER, *[_NUMBER] * 2, *[_REAL] * 2, _POINTER, *[_REAL] * 2, *[_POINTER] * 2,
+        ]  # fmt: skip
+        self._mix_sequence = loaded.prequential_mix_sequence
+        self._mix_sequence.restype = _INT
+        self._mix_sequence.argtypes = [
+            *[_NUMBER] * 4, *[_POINTER] * 4, _REAL, _POINTER, *[_REAL] * 2, *[_POINTER] * 3,
+        ]  # fmt: skip
+        self._normalize = loaded.prequential_normalize
+        self._normalize.restype = _NUMBER
+        self._normalize.argtypes = [
+            _POINTER, *[_NUMBER] * 3, *[_POINTER] * 10, _NUMBER, *[_REAL] * 3, _POINTER,
+        ]  # fmt: skip
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NativeExperts:
+        return self  # it has no state
+
+    def knn(
+        self,
+        x: np.ndarray,
+        past: tuple[int, int, int],
+        own: np.ndarray | None,
+        visible: np.ndarray,
+        num_seen: np.ndarray,
+        *,
+        width: int,
+        num_classes: int,
+        nearest: int,
+        prior_weight: float,
+    ) -> np.ndarray:
+        """Log-probabilities (n, K) by the labels of the nearest examples; of equally near ones, the latest count.
+
+        Parameters
+        ----------
+        x
+            Float32 (n, at least `width`), of which the first `width` are compared.
+        past
+            Where the keys (P, width) float32 and the labels (P,) int64 of past examples are, and P.
+        own
+            The labels (n,) of x, where rows are neighbors of later ones.
+        visible
+            (2, n) the first column that each may use and the one behind the last; the past's come before those of x.
+        num_seen
+            (n,) how many labels had been seen when each was asked.
+        width, num_classes
+            What is compared, and how many class ids there are.
+        nearest, prior_weight
+            How many neighbors vote, and how many average votes the prior of the labels has.
+        """
+        x, num_seen = _fitted(x, _F32), _fitted(num_seen, _I64)
+        n, stride = x.shape
+        out = np.empty((n, num_classes), np.float32)
+        keys, labels, count = past
+        lo = address(visible)
+        own_at = None if own is None else address(own := _fitted(own, _I64))
+        failed = self._knn(
+            address(x), n, stride, width, keys, labels, count, own_at, lo, lo + 8 * n, nearest, prior_weight,
+            address(num_seen), num_classes, address(out),
+        )  # fmt: skip
+        if failed:
+            raise IndexError("a label of the past is none of the classes" if failed == 2 else "kNN of impossible sizes")
+        return out
+
+    def mix(
+        self,
+        log_probs: np.ndarray,
+        num_seen: np.ndarray | None,
+        log_weights: np.ndarray,
+        exponents: np.ndarray,
+        *,
+        lowest: float,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """The mixture (n, K) of log-probabilities (M, n, K); for one row also what each part says, (1, M + R, K).
+
+        With `num_seen` (n,), the class ids from there on are mixed as one label. Weights (M + R,) and exponents (R, M)
+        may also be those of each row, (n, M + R) and (n, R, M).
+        """
+        log_probs = _fitted(log_probs, _F32)
+        M, n, K = log_probs.shape
+        R = exponents.shape[-2]
+        mixed, parts = np.empty((n, K)), np.empty((1, M + R, K)) if n == 1 else None
+        seen_at = None if num_seen is None else address(num_seen := _fitted(num_seen, _I64))
+        failed = self._mix(
+            M, R, n, K, address(log_probs), seen_at, 1 if log_weights.ndim == 1 else len(log_weights),
+            address(log_weights), address(exponents), lowest, None if parts is None else address(parts), address(mixed),
+        )  # fmt: skip
+        if failed:
+            raise MemoryError(f"a mixture of {M} experts over {K} classes")
+        return mixed, parts
+
+    def mix_learn(
+        self,
+        parts: np.ndarray,
+        class_id: int,
+        num_seen: int | None,
+        log_weights: np.ndarray,
+        exponents: np.ndarray,
+        *,
+        share: float,
+        learning_rates: np.ndarray,
+        lowest: float,
+        largest: float,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and exponents after the label of a row of which `mix` gave the parts."""
+        R, M = exponents.shape
+        log_weights, exponents = log_weights.copy(), exponents.copy()
+        failed = self._mix_learn(
+            M, R, parts.shape[2], address(parts), class_id, -1 if num_seen is None else num_seen, 1.0, share,
+            address(learning_rates), lowest, largest, address(log_weights), address(exponents),
+        )  # fmt: skip
+        if failed:
+            raise IndexError(f"class id {class_id} of {parts.shape[2]}")
+        return log_weights, exponents
+
+    def mix_sequence(
+        self,
+        log_probs: np.ndarray,
+        class_ids: np.ndarray,
+        num_seen: np.ndarray | None,
+        speed: np.ndarray | None,
+        log_weights: np.ndarray,
+        exponents: np.ndarray,
+        *,
+        share: float,
+        learning_rates: np.ndarray,
+        lowest: float,
+        largest: float,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mixture (n, K) of log-probabilities (M, n, K), each row after the labels of those before it.
+
+        Also the weights (n + 1, M + R) and exponents (n + 1, R, M) before each row and after the last one. `speed` (n,)
+        is by how much each label moves them.
+        """
+        log_probs, class_ids = _fitted(log_probs, _F32), _fitted(class_ids, _I64)
+        M, n, K = log_probs.shape
+        R = len(exponents)
+        weights, powers = np.empty((n + 1, M + R)), np.empty((n + 1, R, M))
+        weights[0], powers[0] = log_weights, exponents
+        mixed = np.empty((n, K))
+        seen_at = None if num_seen is None else address(num_seen := _fitted(num_seen, _I64))
+        failed = self._mix_sequence(
+            M, R, n, K, address(log_probs), seen_at, address(class_ids), None if speed is None else address(speed),
+            share, address(learning_rates), lowest, largest, address(weights), address(powers), address(mixed),
+        )  # fmt: skip
+        if failed:
+            raise IndexError(f"a class id is none of the {K}")
+        return mixed, weights, powers
+
+    def normalize(
+        self,
+        x: np.ndarray,
+        statistics: tuple[np.ndarray, np.ndarray, np.ndarray],
+        low: np.ndarray,
+        high: np.ndarray,
+        reach: tuple[np.ndarray, np.ndarray] | None,
+        start: tuple[np.ndarray, np.ndarray, np.ndarray],
+        out: np.ndarray,
+        *,
+        far: float,
+        most: float,
+        clip: float,
+    ) -> int:
+        """Normalizes rows up to the first one that changes more than sums; how many were done.
+
+        Parameters
+        ----------
+        x
+            Float64 (n, width).
+        statistics
+            Counts, means and sums of squares (columns,); they move on in place.
+        low, high
+            (width,) the range of the first values of each feature.
+        reach
+            (width,) each: what the statistics of the latest examples take all values within.
+        start
+            The features that are starting (k,), their first values, and how often these came, which moves on in place.
+        out
+            Where the results go, float32 (n, columns).
+        far, most, clip
+            How many deviations from the mean are far; the largest value, and the largest result.
+        """
+        count, mean, square = map(address, statistics)
+        features, first, same = start
+        floor, ceiling = (None, None) if reach is None else map(address, reach)
+        done: int = self._normalize(
+            address(x), len(x), x.shape[1], out.shape[1], count, mean, square, address(low), address(high), floor,
+            ceiling, address(features), address(first), address(same), len(features), far, most, clip, address(out),
+        )  # fmt: skip
+        if done < 0:
+            raise IndexError("statistics of impossible sizes")
+        return done
+
+
+_made: NativeExperts | None = None
+
+
+def native_experts() -> NativeExperts | None:
+    """The native functions; None where the library is not there."""
+    global _made
+    if _made is None:
+        found = library().library
+        _made = None if found is None else NativeExperts(found)
+    return _made
