@@ -11,6 +11,7 @@ from prequential.errors import BadSetting
 from prequential.learners.normalizer import After, Normalizer, bounded
 from prequential.learners.outliers import Hint
 from prequential.learners.versioned import Versioned
+from prequential.native.experts import NativeExperts
 from prequential.settings import Settings
 from prequential.storage.checkpoint import allow
 
@@ -31,9 +32,14 @@ class Inputs:
         Whether to normalize, and what else to give.
     shape, dtype
         Of the first example.
+    native
+        What normalizes in the native core, where it does.
     """
 
-    def __init__(self, settings: Settings, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, settings: Settings, shape: tuple[int, ...], dtype: np.dtype[Any], native: NativeExperts | None = None
+    ) -> None:
+        self._native = native
         allow(1000 * settings.num_streams, f"{settings.num_streams} streams")
         image = len(shape) > 1
         self.extractor = settings.extractor if settings.extractor != "auto" else ("convnet" if image else "none")
@@ -77,7 +83,7 @@ class Inputs:
         current = self._normalizer.current
         features, after = current.transform_sequence(self._flat(x)) if predicted is None else predicted
         assert after is not None
-        self._normalizer.extend(_moved(current, after))
+        self._normalizer.extend(current.moved(after))
         return features
 
     def commit(self, x: np.ndarray) -> np.ndarray:
@@ -132,7 +138,7 @@ class Inputs:
         self._normalizer.extend(current)
 
     def _make_normalizer(self) -> Normalizer:
-        return Normalizer(self.width, recent=self._recent or None)
+        return Normalizer(self.width, recent=self._recent or None, native=self._native)
 
     def _flat(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), -1)
@@ -156,13 +162,6 @@ def _channels_first(shape: tuple[int, ...], order: str) -> bool:
             "set channel_order to first (or to last, if it is right as it is)"
         )
     return order == "first"
-
-
-def _moved(normalizer: Normalizer, after: After) -> Normalizer:
-    """The same normalizer with these statistics; it never changes its arrays in place."""
-    moved = copy.copy(normalizer)
-    moved.take(after)
-    return moved
 
 
 def migrate_statistics(state: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
+from prequential.native.experts import NO_START, NativeExperts, Start, address
 from prequential.storage.checkpoint import allow
 
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
 UNSCALED = 1e6  # features that are not standardized are clipped at this
 NEAR = 9.0  # a chunk whose values are within so many deviations has none that is FAR, if as many came before it
 SHOWN = 2.0  # what a value that is left out looks like, in deviations
+LOOK_BITS = sum(1 << size for size in LOOKS)
 LEAST = 1e-4  # of its deviation over all of the past, that of the latest examples is taken to be at least
 
 # counts of values, their means and their sums of squared distances from these: (n, columns) each, or (columns,)
@@ -22,7 +24,7 @@ Statistics = tuple[np.ndarray, np.ndarray, np.ndarray]
 class After(NamedTuple):
     """What the statistics are after examples: after each of them, and what else is kept after the last."""
 
-    rows: Statistics
+    rows: Statistics  # from the native core, only those after the last
     guard: Guard
     out: np.ndarray | None = None  # (n, width) the values that are left out; None: none is
 
@@ -49,6 +51,8 @@ class Normalizer:
         is called: the result has twice as many columns.
     clip
         The largest result, in deviations.
+    native
+        What computes in the native core, where it does: all rows in which nothing happens but that sums move on.
 
     Examples
     --------
@@ -61,8 +65,10 @@ class Normalizer:
     [-1, 0, 1]
     """
 
-    def __init__(self, width: int, *, recent: int | None = None, clip: float = 10.0) -> None:
-        self.width, self.recent, self.clip = width, recent, clip
+    def __init__(
+        self, width: int, *, recent: int | None = None, clip: float = 10.0, native: NativeExperts | None = None
+    ) -> None:
+        self.width, self.recent, self.clip, self._native = width, recent, clip, native
         columns = width if recent is None else 2 * width
         allow(24 * columns + 150 * width, f"the statistics of {width} features")
         self.count = np.zeros(columns)  # values counted
@@ -73,7 +79,8 @@ class Normalizer:
     def update(self, x: np.ndarray) -> None:
         """Takes the examples (n, width) into the statistics."""
         if len(x):
-            self.take(self._along(*self._read(x)))
+            after = self._along(*self._read(x)) if self._native is None else self._along_native(x)[1]
+            self.take(after)
 
     def take(self, after: After) -> None:
         """Goes on with the last of these statistics."""
@@ -106,6 +113,8 @@ class Normalizer:
 
     def transform_sequence(self, x: np.ndarray) -> tuple[np.ndarray, After]:
         """The same, and the statistics after each of them."""
+        if self._native is not None:
+            return self._along_native(x)
         x64, measured = self._read(x)
         after = self._along(x64, measured)
         return self._scale(x64, measured, after.rows, after.out), after
@@ -147,6 +156,52 @@ class Normalizer:
             self._guard_by(Guard.of_old(*(part[: self.width] for part in self._own())))
 
     # The statistics after consecutive rows.
+
+    def _along_native(self, x: np.ndarray) -> tuple[np.ndarray, After]:
+        """Rows normalized in the native core, up to one in which more happens; that one here, and so on."""
+        x = np.require(x, np.float64, "CW")
+        features, after, done = self._native_rows(x)
+        if done == len(x):
+            return features, after
+        parts, moved = [features[:done]], self.moved(after)
+        while done < len(x):
+            x64, measured = moved._read(x[done : done + 1])
+            after = moved._next(x64, measured)
+            parts.append(moved._scale(x64, measured, after.rows, after.out))
+            done += 1
+            if done < len(x):
+                features, after, more = moved.moved(after)._native_rows(x[done:])
+                parts.append(features[:more])
+                moved, done = moved.moved(after), done + more
+        return np.concatenate(parts), after
+
+    def _native_rows(self, x: np.ndarray) -> tuple[np.ndarray, After, int]:
+        """Features (n, columns) of rows, what the statistics are after them, and how many rows that holds for."""
+        assert self._native is not None
+        guard = self.guard
+        count, mean, square = self.count.copy(), self.mean.copy(), self.square.copy()
+        changes: dict[str, np.ndarray] = {}
+        start, run = NO_START, None
+        if len(guard.starting):
+            changes = guard.start_copies()
+            start = Start(*map(address, (guard.starting, *changes.values())), len(guard.starting), LOOK_BITS)
+        if guard.alert:
+            run = changes["run"] = guard.run.copy()
+        out = np.empty((len(x), len(count)), np.float32)
+        done = self._native.normalize(
+            x, (count, mean, square), guard.low, guard.high, self._floors, run, start, out,
+            far=FAR, most=LARGEST, clip=self.clip,
+        )  # fmt: skip
+        if done and changes:
+            guard = guard.after_rows(changes)
+        return out, After((count[None], mean[None], square[None]), guard), done
+
+    def moved(self, after: After) -> Normalizer:
+        """The same normalizer with these statistics; arrays are never changed in place, so that both can be used."""
+        moved = object.__new__(Normalizer)  # as copy.copy does, which takes ten times as long
+        moved.__dict__.update(self.__dict__)
+        moved.take(after)
+        return moved
 
     def _along(self, x64: np.ndarray, measured: np.ndarray) -> After:
         """The statistics after each of the rows."""
@@ -314,7 +369,9 @@ class Normalizer:
     def _guard_by(self, guard: Guard) -> None:
         self.guard = guard
         self._reach: tuple[np.ndarray, np.ndarray] | None = None  # what the statistics take all values within
+        self._floors: tuple[np.ndarray, np.ndarray] | None = None  # the same, of the latest examples alone
         if self.recent is not None and np.isfinite(guard.floor).any():
+            self._floors = guard.floor, guard.ceiling
             infinite = np.full(self.width, np.inf)
             self._reach = (np.concatenate([-infinite, guard.floor]), np.concatenate([infinite, guard.ceiling]))
 
@@ -374,7 +431,7 @@ class Normalizer:
 
     def _part(self, at: np.ndarray) -> Normalizer:
         """Of the features `at` alone."""
-        part = Normalizer(len(at), recent=self.recent, clip=self.clip)
+        part = Normalizer(len(at), recent=self.recent, clip=self.clip)  # not native: it goes through single rows
         columns = part._columns_in(at, self.width)
         part.count, part.mean, part.square = (value[columns] for value in self._own())
         part._guard_by(self.guard.part(at))

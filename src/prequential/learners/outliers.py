@@ -125,6 +125,15 @@ class Guard:
         """After rows of which none is left out."""
         return self._changed(run=np.maximum(self.run - measured.sum(0), 0)) if self.alert else self
 
+    def start_copies(self) -> dict[str, np.ndarray]:
+        """Copies of the first values, with room for more, to be changed in place; `after_rows` takes them."""
+        others = _with_room(self.others, copy=True)
+        return {"first": self.first.copy(), "same": self.same.copy(), "others": others, "filled": self.filled.copy()}
+
+    def after_rows(self, changes: dict[str, np.ndarray]) -> Guard:
+        """After rows of which none is left out, and at none of which a look was due."""
+        return self._changed(**changes)
+
     def started(self, x: np.ndarray, measured: np.ndarray) -> tuple[Guard, np.ndarray, list[Look]]:
         """After rows (n, width), with the first values they add; the row with which each start ended (n: it did not),
         and the looks on the way there at which values are to be left out, or were before."""

@@ -43,13 +43,39 @@ class KVCache:
 
     def committed(self, *, beyond: bool = False) -> Past:
         """The last C tokens before the chunk boundary, (L, 1, P, K) each; with `beyond` all that are kept."""
-        stop = self._end - self._num_fresh
-        return self._view(stop - min(self._kept if beyond else self.window, self._num_committed), stop)
+        return self._view(*self.committed_span(beyond=beyond))
 
     def current(self, *, beyond: bool = False) -> Past:
         """The last C tokens, those since the chunk boundary included; with `beyond` all that are kept."""
+        return self._view(*self.current_span(beyond=beyond))
+
+    # What `committed`, `current` and `extend` do, in pieces, for those that read and write the buffers themselves.
+
+    @property
+    def buffers(self) -> Past:
+        """Where keys and values are kept, (L, 1, room, K) each; others after the next `reserve`."""
+        return self._k, self._v
+
+    def committed_span(self, *, beyond: bool = False) -> tuple[int, int]:
+        """From where to where in the buffers `committed` is."""
+        stop = self._end - self._num_fresh
+        return stop - min(self._kept if beyond else self.window, self._num_committed), stop
+
+    def current_span(self, *, beyond: bool = False) -> tuple[int, int]:
+        """From where to where in the buffers `current` is."""
         most = self._kept + self._num_fresh if beyond else self.window
-        return self._view(self._end - min(most, self._num_committed + self._num_fresh), self._end)
+        return self._end - min(most, self._num_committed + self._num_fresh), self._end
+
+    def room_for(self, tokens: int) -> int:
+        """Where in the buffers the next tokens go; there is room for so many."""
+        if self._end + tokens > self._k.shape[2]:
+            self._make_room()
+        return self._end
+
+    def count_added(self, tokens: int) -> None:
+        """So many tokens were written there: they are after the chunk boundary."""
+        self._end += tokens
+        self._num_fresh += tokens
 
     def reserve(self, beyond: int) -> None:
         """Keeps so many tokens beyond the last C from now on."""
@@ -66,12 +92,10 @@ class KVCache:
     def extend(self, new: Past) -> None:
         """Adds tokens after the chunk boundary."""
         tokens = new[0].shape[2]
-        if self._end + tokens > self._k.shape[2]:
-            self._make_room()
-        self._k[:, :, self._end : self._end + tokens] = new[0]
-        self._v[:, :, self._end : self._end + tokens] = new[1]
-        self._end += tokens
-        self._num_fresh += tokens
+        start = self.room_for(tokens)
+        self._k[:, :, start : start + tokens] = new[0]
+        self._v[:, :, start : start + tokens] = new[1]
+        self.count_added(tokens)
 
     def commit(self, new: Past) -> None:
         """Replaces the tokens since the chunk boundary by those of the whole chunk; moves the boundary behind them."""

@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <vector>
@@ -34,10 +33,13 @@
 
 namespace {
 
-typedef float f8 __attribute__((vector_size(32), aligned(4)));
-typedef int32_t i8 __attribute__((vector_size(32), aligned(4)));
-typedef double d4 __attribute__((vector_size(32), aligned(8)));
-typedef int64_t l4 __attribute__((vector_size(32), aligned(8)));
+typedef float f8 __attribute__((vector_size(32)));
+typedef int32_t i8 __attribute__((vector_size(32)));
+typedef double d4 __attribute__((vector_size(32)));
+typedef int64_t l4 __attribute__((vector_size(32)));
+// the same anywhere in memory; a memcpy of 32 bytes becomes a detour through the stack
+typedef float f8_at __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double d4_at __attribute__((vector_size(32), aligned(8), may_alias));
 
 constexpr double INF = std::numeric_limits<double>::infinity();
 
@@ -46,21 +48,24 @@ constexpr double INF = std::numeric_limits<double>::infinity();
 constexpr int MOST_NEAREST = 64;
 constexpr int BLOCK = 64;  // distances that are looked at together
 
+inline f8 load(const float* at) { return *reinterpret_cast<const f8_at*>(at); }
+
 // Eight numbers from `at` on, with 0 for those that the mask leaves out; `end` is where the numbers of the array end.
 inline f8 load_tail(const float* at, const float* end, i8 mask) {
     f8 v = {};
     if (end - at >= 8) {
-        std::memcpy(&v, at, sizeof v);
+        v = load(at);
     } else {
-        std::memcpy(&v, at, sizeof(float) * static_cast<size_t>(end - at));
+        for (int i = 0; i < end - at; i++) v[i] = at[i];
     }
     return reinterpret_cast<f8>(reinterpret_cast<i8>(v) & mask);
 }
 
-inline f8 load(const float* at) {
-    f8 v;
-    std::memcpy(&v, at, sizeof v);
-    return v;
+// Up to four numbers; the others stay as they are in `rest`.
+inline d4 load(const double* at, int64_t count, d4 rest) {
+    if (count >= 4) return *reinterpret_cast<const d4_at*>(at);
+    for (int64_t i = 0; i < count; i++) rest[i] = at[i];
+    return rest;
 }
 
 // The sums of eight vectors as one vector, each added up in the same order.
@@ -91,33 +96,50 @@ struct Keys {
     const float* end;  // of the last row's numbers
 };
 
-// Squared distances of x from `count` (at most BLOCK) rows from `first` on.
-void distances(const float* x, int width, const Keys& keys, int64_t first, int count, float* out) {
-    const int whole = width & ~7;
+// One x to compare with many rows: its whole vectors, and what is left of it as one with zeros.
+struct Query {
+    const float* x;
+    int width, whole;  // numbers, and how many of them are in whole vectors
     i8 mask = {};
-    f8 x_tail = {};
-    for (int w = whole; w < width; w++) {
-        mask[w - whole] = -1;
-        x_tail[w - whole] = x[w];
-    }
-    for (int start = 0; start < count; start += 8) {
-        f8 total[8] = {};
-        const int rows = std::min(8, count - start);
-        for (int r = 0; r < rows; r++) {
-            const float* key = keys.rows + (first + start + r) * keys.stride;
-            f8 acc = {};
-            for (int w = 0; w < whole; w += 8) {
-                const f8 d = load(x + w) - load(key + w);
-                acc += d * d;
-            }
-            if (whole < width) {
-                const f8 d = x_tail - load_tail(key + whole, keys.end, mask);
-                acc += d * d;
-            }
-            total[r] = acc;
+    f8 tail = {};
+
+    Query(const float* x_, int width_) : x(x_), width(width_), whole(width_ & ~7) {
+        for (int w = whole; w < width; w++) {
+            mask[w - whole] = -1;
+            tail[w - whole] = x[w];
         }
-        const f8 made = sums(total);
-        std::memcpy(out + start, &made, sizeof(float) * static_cast<size_t>(rows));
+    }
+
+    // Its squared distance from a key, as eight numbers that are still to be added up.
+    inline f8 distance(const float* key, const float* end) const {
+        f8 acc = {};
+        for (int w = 0; w < whole; w += 8) {
+            const f8 d = load(x + w) - load(key + w);
+            acc += d * d;
+        }
+        if (whole < width) {
+            const f8 d = tail - load_tail(key + whole, end, mask);
+            acc += d * d;
+        }
+        return acc;
+    }
+};
+
+// Squared distances from `count` (at most BLOCK) rows from `first` on.
+void distances(const Query& query, const Keys& keys, int64_t first, int count, float* out) {
+    f8 total[8];
+    int start = 0;
+    const float* key = keys.rows + first * keys.stride;
+    for (; start + 8 <= count; start += 8) {
+#pragma GCC unroll 8
+        for (int r = 0; r < 8; r++, key += keys.stride) total[r] = query.distance(key, keys.end);
+        *reinterpret_cast<f8_at*>(out + start) = sums(total);
+    }
+    if (start < count) {
+        for (int r = 0; r < 8; r++, key += keys.stride) {
+            total[r] = start + r < count ? query.distance(key, keys.end) : f8{};
+        }
+        *reinterpret_cast<f8_at*>(out + start) = sums(total);  // out has room for whole vectors
     }
 }
 
@@ -143,12 +165,12 @@ struct Nearest {
 };
 
 // Compares x with the rows lo..hi-1, the latest first.
-void search(const float* x, int width, const Keys& keys, const int64_t* labels, int64_t lo, int64_t hi, Nearest& found) {
+void search(const Query& query, const Keys& keys, const int64_t* labels, int64_t lo, int64_t hi, Nearest& found) {
     alignas(32) float d[BLOCK];
     for (int64_t stop = hi; stop > lo;) {
         const int64_t start = std::max(lo, stop - BLOCK);
         const int count = static_cast<int>(stop - start);
-        distances(x, width, keys, start, count, d);
+        distances(query, keys, start, count, d);
         for (int i = count; i < BLOCK; i++) d[i] = std::numeric_limits<float>::infinity();
         f8 least = load(d);
         for (int i = 8; i < BLOCK; i += 8) {
@@ -237,9 +259,7 @@ inline d4 vexp(d4 x) {
 double sum_exp(const double* x, int64_t n, double most) {
     d4 total = {};
     for (int64_t k = 0; k < n; k += 4) {
-        d4 v = d4{} - INF;
-        std::memcpy(&v, x + k, sizeof(double) * static_cast<size_t>(std::min<int64_t>(4, n - k)));
-        total += vexp(v - most);
+        total += vexp(load(x + k, n - k, d4{} - INF) - most);
     }
     return (total[0] + total[1]) + (total[2] + total[3]);
 }
@@ -289,15 +309,11 @@ void mix_row(
         const int64_t lanes = std::min<int64_t>(4, K - k);
         d4 most = d4{} - INF, total = {};
         for (int64_t j = 0; j < M + R; j++) {
-            d4 v = {};
-            std::memcpy(&v, parts + j * K + k, sizeof(double) * static_cast<size_t>(lanes));
-            v += log_weights[j];
+            const d4 v = load(parts + j * K + k, lanes, d4{}) + log_weights[j];
             most = v > most ? v : most;
         }
         for (int64_t j = 0; j < M + R; j++) {
-            d4 v = {};
-            std::memcpy(&v, parts + j * K + k, sizeof(double) * static_cast<size_t>(lanes));
-            total += vexp(v + log_weights[j] - most);
+            total += vexp(load(parts + j * K + k, lanes, d4{}) + log_weights[j] - most);
         }
         for (int64_t i = 0; i < lanes; i++) {
             mixed[k + i] = most[i] + std::log(total[i]) - (k + i >= first_free ? log_free : 0.0);
@@ -319,14 +335,10 @@ void learn_row(
             const int64_t count = std::min<int64_t>(8, M - first);
             d4 expected[8] = {};
             for (int64_t k = 0; k < K; k += 4) {
-                const size_t lanes = static_cast<size_t>(std::min<int64_t>(4, K - k));
-                d4 p = d4{} - INF;
-                std::memcpy(&p, product + k, sizeof(double) * lanes);
-                p = vexp(p);
+                d4 p = vexp(load(product + k, K - k, d4{} - INF));
                 for (int64_t i = std::max<int64_t>(first_free - k, 0); i < 4; i++) p[i] *= part_of_free;
                 for (int64_t m = 0; m < count; m++) {
-                    d4 b = {};
-                    std::memcpy(&b, parts + (first + m) * K + k, sizeof(double) * lanes);
+                    const d4 b = load(parts + (first + m) * K + k, K - k, d4{});
                     expected[m] += p * (b > rates.lowest ? b : (d4{} + rates.lowest));
                 }
             }
@@ -370,11 +382,11 @@ EXPORT int prequential_knn(
     for (int64_t i = 0; i < n; i++) {
         if (num_seen[i] < 0 || hi[i] > past + (own_labels ? n : 0)) return 1;
         Nearest found(nearest);
-        const float* row = x + i * stride;
+        const Query query(x + i * stride, width);
         const int64_t from = std::max<int64_t>(lo[i], 0);
         if (hi[i] > past)
-            search(row, width, of_own, own_labels, std::max<int64_t>(from - past, 0), hi[i] - past, found);
-        search(row, width, of_past, past_labels, from, std::min(hi[i], past), found);
+            search(query, of_own, own_labels, std::max<int64_t>(from - past, 0), hi[i] - past, found);
+        search(query, of_past, past_labels, from, std::min(hi[i], past), found);
         if (!vote(found, prior_weight, num_seen[i], num_classes, out + i * num_classes)) return 2;
     }
     return 0;
@@ -443,17 +455,32 @@ EXPORT int prequential_mix_sequence(
     return 0;
 }
 
+// The features of a normalizer that have shown few values yet, and these values; all of it moves on in place.
+struct Start {
+    const int64_t* features;  // (k,)
+    double* first;            // (k,) the first value of each
+    double* same;             // (k,) how often it came; 0: there is none yet
+    double* others;           // (START, k) the values that differ from it, in their order
+    int64_t* filled;          // (k,) how many these are
+    int64_t k;
+    uint64_t looks;  // bit i: with the i-th of them, more is to be done
+};
+
 // Normalizes consecutive rows, each by the statistics of what came before and of itself, which move on in place. It
 // stops before the first row that does more than that: one with a value that is left out (more than `far` deviations
-// from the mean and outside low..high), or with a value that is new to one of the k features that are `starting`. The
-// others of these count in `same`. floor and ceiling (W,) bound what the statistics of the latest examples take; null:
-// nothing does. Returns how many rows were done, or -1 for sizes that cannot be.
+// from the mean and outside low..high), or one with which a look at the first values of a feature is due. floor and
+// ceiling (W,) bound what the statistics of the latest examples take; null: nothing does. run (W,) counts what was left
+// out lately; null: nothing was. Returns how many rows were done, or -1 for sizes that cannot be.
 EXPORT int64_t prequential_normalize(
     const double* x, int64_t n, int64_t width, int64_t columns, double* count, double* mean, double* square,
-    const double* low, const double* high, const double* floor, const double* ceiling, const int64_t* starting,
-    const double* first, double* same, int64_t k, double far, double most, double clip, float* out
+    const double* low, const double* high, const double* floor, const double* ceiling, int64_t* run,
+    const Start* start, double far, double most, double clip, float* out
 ) {
-    if (n < 0 || width < 0 || (columns != width && columns != 2 * width) || k < 0) return -1;
+    if (n < 0 || width < 0 || (columns != width && columns != 2 * width) || start->k < 0) return -1;
+    const Start& s = *start;
+    for (int64_t j = 0; j < s.k; j++) {
+        if (s.features[j] < 0 || s.features[j] >= width || s.filled[j] < 0 || s.filled[j] > 62) return -1;
+    }
     for (int64_t i = 0; i < n; i++, x += width, out += columns) {
         bool stops = false;
         for (int64_t c = 0; c < width; c++) {
@@ -461,13 +488,25 @@ EXPORT int64_t prequential_normalize(
             // a comparison with NaN is false: what is missing stops nothing
             stops |= (d * d * count[c] > far * far * square[c]) & ((value < low[c]) | (value > high[c]));
         }
-        for (int64_t j = 0; j < k; j++) {
-            if (starting[j] < 0 || starting[j] >= width) return -1;
-            const double value = std::min(std::max(x[starting[j]], -most), most);
-            stops |= value == value && !(same[j] > 0 && value == first[j]);
+        for (int64_t j = 0; j < s.k; j++) {
+            const double value = std::min(std::max(x[s.features[j]], -most), most);
+            if (value != value || s.same[j] == 0 || value == s.first[j]) continue;
+            stops |= (s.looks >> (s.filled[j] + 1)) & 1;
         }
         if (stops) return i;
-        for (int64_t j = 0; j < k; j++) same[j] += x[starting[j]] == x[starting[j]] ? 1.0 : 0.0;
+        for (int64_t j = 0; j < s.k; j++) {
+            const double value = std::min(std::max(x[s.features[j]], -most), most);
+            if (value != value) continue;
+            if (s.same[j] == 0) s.first[j] = value;
+            if (value == s.first[j]) {
+                s.same[j] += 1;
+            } else {
+                s.others[s.filled[j]++ * s.k + j] = value;
+            }
+        }
+        if (run != nullptr) {
+            for (int64_t c = 0; c < width; c++) run[c] -= run[c] > 0 && x[c] == x[c] ? 1 : 0;
+        }
         for (int64_t c = 0; c < columns; c++) {
             const int64_t f = c < width ? c : c - width;
             const bool measured = x[f] == x[f];

@@ -64,7 +64,7 @@ class NativeExperts:
         self._normalize = loaded.prequential_normalize
         self._normalize.restype = _NUMBER
         self._normalize.argtypes = [
-            _POINTER, *[_NUMBER] * 3, *[_POINTER] * 10, _NUMBER, *[_REAL] * 3, _POINTER,
+            _POINTER, *[_NUMBER] * 3, *[_POINTER] * 9, *[_REAL] * 3, _POINTER,
         ]  # fmt: skip
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeExperts:
@@ -208,14 +208,15 @@ class NativeExperts:
         low: np.ndarray,
         high: np.ndarray,
         reach: tuple[np.ndarray, np.ndarray] | None,
-        start: tuple[np.ndarray, np.ndarray, np.ndarray],
+        run: np.ndarray | None,
+        start: Start,
         out: np.ndarray,
         *,
         far: float,
         most: float,
         clip: float,
     ) -> int:
-        """Normalizes rows up to the first one that changes more than sums; how many were done.
+        """Normalizes rows up to the first one in which more is to be done; how many were done.
 
         Parameters
         ----------
@@ -227,23 +228,41 @@ class NativeExperts:
             (width,) the range of the first values of each feature.
         reach
             (width,) each: what the statistics of the latest examples take all values within.
+        run
+            (width,) int64: how many values were left out lately, in eighths; moves on in place. None: none were.
         start
-            The features that are starting (k,), their first values, and how often these came, which moves on in place.
+            The first values of features that have shown few yet.
         out
             Where the results go, float32 (n, columns).
         far, most, clip
             How many deviations from the mean are far; the largest value, and the largest result.
         """
         count, mean, square = map(address, statistics)
-        features, first, same = start
         floor, ceiling = (None, None) if reach is None else map(address, reach)
         done: int = self._normalize(
             address(x), len(x), x.shape[1], out.shape[1], count, mean, square, address(low), address(high), floor,
-            ceiling, address(features), address(first), address(same), len(features), far, most, clip, address(out),
+            ceiling, None if run is None else address(run), ctypes.addressof(start), far, most, clip, address(out),
         )  # fmt: skip
         if done < 0:
             raise IndexError("statistics of impossible sizes")
         return done
+
+
+class Start(ctypes.Structure):
+    """The first values of k features that have shown few yet, as `experts.cpp` takes them."""
+
+    _fields_ = (
+        ("features", _POINTER),
+        ("first", _POINTER),
+        ("same", _POINTER),
+        ("others", _POINTER),
+        ("filled", _POINTER),
+        ("k", _NUMBER),
+        ("looks", ctypes.c_uint64),
+    )
+
+
+NO_START = Start()
 
 
 _made: NativeExperts | None = None

@@ -45,6 +45,7 @@ from prequential.models.extractors.own import name_of
 from prequential.models.lookback import MAX_LAG
 from prequential.models.make import OwnNetwork, make_model
 from prequential.models.transformer import Transformer
+from prequential.native.experts import NativeExperts, native_experts
 from prequential.renames import SETTINGS, takes_old_names
 from prequential.settings import Settings
 from prequential.specs import parse_call
@@ -55,6 +56,7 @@ from prequential.streams.journal.reading import ranges
 from prequential.streams.stream import Stream
 from prequential.trust import names_from, stored_arguments
 
+NATIVE = False  # whether what is beside the network is computed in the native core
 QUERIES_AT_ONCE = 128  # examples predicted in one pass where labels come late
 
 
@@ -416,7 +418,8 @@ class Learner(ChunkedLearner):
     def _build(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Parts:
         """Makes everything for inputs like the first example."""
         s, num_classes = self.settings, self.labels.capacity
-        inputs = Inputs(s, shape, dtype)
+        native = self._native_experts()
+        inputs = Inputs(s, shape, dtype, native)
         if self.missing and not inputs.normalizes:
             raise BadSetting(f"features may be missing only where they are standardized, but x has shape {shape}")
         self._check_memory(inputs.features)
@@ -441,9 +444,13 @@ class Learner(ChunkedLearner):
             inputs=inputs,
             seed=s.seed,
         )
-        others = make_experts(s, inputs, num_classes=num_classes)
-        ensemble = Ensemble(network, others, open_ended=self.labels.open_ended)
+        others = make_experts(s, inputs, num_classes=num_classes, native=native)
+        ensemble = Ensemble(network, others, open_ended=self.labels.open_ended, native=native)
         return Parts(inputs, ensemble, replay, trainer)
+
+    def _native_experts(self) -> NativeExperts | None:
+        """What computes kNN, mixture and normalization in the native core; None: NumPy and torch do."""
+        return native_experts() if NATIVE else None
 
     def _check_memory(self, features: int) -> None:
         s, classes = self.settings, self.labels.capacity

@@ -15,6 +15,7 @@ LARGEST = 5.0  # exponents stay within this
 SLOWEST = 100  # labels that are later still do not slow the weights down further
 
 Counts = np.ndarray | None  # how much each class id counts in a sum over all of them
+NumSeen = np.ndarray | None  # (n,) class ids from here on have no label yet and are mixed as one; None: each on its own
 
 
 class Weights(NamedTuple):
@@ -29,6 +30,29 @@ class Mixed(NamedTuple):
 
     experts: np.ndarray  # (1, M + R, K)
     log_probs: np.ndarray  # (1, K)
+
+
+class _Free(NamedTuple):
+    """How free class ids are mixed as one label: each stands for all, and counts as its part of them in a sum."""
+
+    log_count: np.ndarray | None  # (n, K) log of how many share a label's place; 0 for labels that were seen
+    counts: np.ndarray | None  # (n, K) their inverse
+
+    @staticmethod
+    def of(num_seen: NumSeen, num_classes: int) -> _Free:
+        if num_seen is None:
+            return _Free(None, None)
+        free = np.arange(num_classes) >= num_seen[:, None]
+        count = np.where(free, np.maximum(num_classes - num_seen, 1)[:, None], 1)
+        return _Free(np.log(count), 1 / count)
+
+    def joined(self, log_probs: np.ndarray) -> np.ndarray:
+        """Log-probabilities (M, n, K) in which each free class id has what all of them have together."""
+        return log_probs if self.log_count is None else log_probs + self.log_count
+
+    def split(self, log_probs: np.ndarray) -> np.ndarray:
+        """Log-probabilities (n, K) in which each free class id has its own part again."""
+        return log_probs if self.log_count is None else log_probs - self.log_count
 
 
 class Mixer:
@@ -52,6 +76,10 @@ class Mixer:
     learning_rates
         Of the exponents, one product each; with none, only the experts are mixed.
 
+    `num_seen` in its methods says from which class id on there are no labels yet, where the number of labels is not
+    given. These are mixed as one label, so that nothing depends on how many there are: a product of the parts that
+    they share is not a part of the product. `NativeMixer` does the same in the native core.
+
     Examples
     --------
     >>> mixer = Mixer(2, learning_rates=())
@@ -71,24 +99,26 @@ class Mixer:
         self._earlier: list[Weights] = []  # before each example since the chunk boundary, oldest first
 
     def predict(
-        self, log_probs: np.ndarray, counts: Counts = None, missing: np.ndarray | None = None
+        self, log_probs: np.ndarray, num_seen: NumSeen = None, missing: np.ndarray | None = None
     ) -> tuple[np.ndarray, Mixed | None]:
         """The mixture (n, K) of log-probabilities (M, n, K), each example as the next one. Changes nothing.
 
-        `counts` (n, K) is how much each class id counts in a sum over all; by default 1. With `missing` (n,), the
-        weights are those before so many of the latest labels, all of them since the last chunk boundary. For one
-        example alone, also what `extend` can reuse.
+        With `missing` (n,), the weights are those before so many of the latest labels, all of them since the last chunk
+        boundary. For one example alone, also what `extend` can reuse.
         """
         if len(log_probs) == 1:
             return np.asarray(log_probs[0]), None
+        free = _Free.of(num_seen, log_probs.shape[2])
+        log_probs, counts = free.joined(log_probs), free.counts
         if missing is not None and missing.any():
             versions = [*self._earlier, self._weights.current]
             rows = [
                 self._mix_next(versions[-1 - m], log_probs[:, i : i + 1], None if counts is None else counts[i : i + 1])
                 for i, m in enumerate(missing)
             ]
-            return np.concatenate([mixed for mixed, _ in rows]), None
-        return self._mix_next(self._weights.current, log_probs, counts)
+            return free.split(np.concatenate([mixed for mixed, _ in rows])), None
+        mixed, reuse = self._mix_next(self._weights.current, log_probs, counts)
+        return free.split(mixed), reuse
 
     def _mix_next(self, weights: Weights, log_probs: np.ndarray, counts: Counts) -> tuple[np.ndarray, Mixed | None]:
         log_weights, exponents = weights
@@ -103,34 +133,38 @@ class Mixer:
         log_probs: np.ndarray,
         class_ids: np.ndarray,
         predicted: Mixed | None = None,
-        counts: Counts = None,
+        num_seen: NumSeen = None,
         lags: np.ndarray | None = None,
     ) -> np.ndarray:
         """The mixture for examples with these labels, in order, after the chunk boundary.
 
         `predicted` is what `predict` gave for this very example, if it did. `lags` (n,) is how late the labels came.
         """
+        free = _Free.of(num_seen, log_probs.shape[2])
+        log_probs, counts = free.joined(log_probs), free.counts
         if predicted is None:
             mixed, earlier, weights = self._mix_sequence(self._weights.current, log_probs, class_ids, counts, lags)
             self._earlier += earlier
             self._weights.extend(weights)
-            return mixed
+            return free.split(mixed)
         log_weights, exponents = self._weights.current
         experts, products = np.split(predicted.experts[0], [len(log_probs)])
         self._earlier.append(self._weights.current)
         count = None if counts is None else counts[0]
         exponents = self._learn_exponents(exponents, np.maximum(experts, LOWEST), products, class_ids[0], count)
         self._weights.extend(Weights(self._reweigh(log_weights, predicted.experts[0, :, class_ids[0]]), exponents))
-        return predicted.log_probs
+        return free.split(predicted.log_probs)
 
     def commit(
-        self, log_probs: np.ndarray, class_ids: np.ndarray, counts: Counts = None, lags: np.ndarray | None = None
+        self, log_probs: np.ndarray, class_ids: np.ndarray, num_seen: NumSeen = None, lags: np.ndarray | None = None
     ) -> np.ndarray:
         """The mixture for a whole chunk, from the last boundary on."""
+        free = _Free.of(num_seen, log_probs.shape[2])
+        log_probs, counts = free.joined(log_probs), free.counts
         mixed, _, weights = self._mix_sequence(self._weights.committed, log_probs, class_ids, counts, lags)
         self._weights.commit(weights)
         self._earlier = []
-        return mixed
+        return free.split(mixed)
 
     def state_dict(self) -> dict[str, Any]:
         """What is before single examples is left out: it is asked for only within the call that learns them."""

@@ -4,16 +4,23 @@ from prequential.learners.inputs import Inputs
 from prequential.learners.transformer.experts.expert import Expert, Predicted
 from prequential.learners.transformer.experts.knn import KNNExpert
 from prequential.learners.transformer.experts.network import NetworkExpert
+from prequential.native.experts import NativeExperts
 from prequential.settings import Settings
 
 __all__ = ["Expert", "KNNExpert", "NetworkExpert", "Predicted", "make_experts"]
 
 
-def make_experts(settings: Settings, inputs: Inputs, *, num_classes: int) -> dict[str, Expert]:
-    """The experts beside the network, by name."""
+def make_experts(
+    settings: Settings, inputs: Inputs, *, num_classes: int, native: NativeExperts | None = None
+) -> dict[str, Expert]:
+    """The experts beside the network, by name; `native` where they use the native core."""
     experts: dict[str, Expert] = {}
     if inputs.num_neighbors:
         experts["knn"] = KNNExpert(
-            memory=inputs.num_neighbors, chunk_size=settings.chunk_size, width=inputs.width, num_classes=num_classes
+            memory=inputs.num_neighbors,
+            chunk_size=settings.chunk_size,
+            width=inputs.width,
+            num_classes=num_classes,
+            native=native,
         )
     return experts

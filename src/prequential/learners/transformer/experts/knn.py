@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_int64, memmove
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts.expert import Predicted
 from prequential.models.heads import mix_with_prior
 from prequential.models.kv_cache import KVCache
+from prequential.native.experts import NativeExperts, address
 
 NEAREST = 15  # k
 PRIOR_WEIGHT = 0.5  # of the prior of the labels, in average votes
@@ -35,6 +37,8 @@ class KNNExpert:
         How many of the inputs are compared: the first ones.
     num_classes
         How many labels there can be.
+    native
+        What finds the neighbors in the native core, where it does.
 
     Examples
     --------
@@ -46,26 +50,38 @@ class KNNExpert:
 
     num_predictions = 1
 
-    def __init__(self, *, memory: int, chunk_size: int, width: int, num_classes: int) -> None:
+    def __init__(
+        self, *, memory: int, chunk_size: int, width: int, num_classes: int, native: NativeExperts | None = None
+    ) -> None:
         self.memory, self.width, self.num_classes = memory, width, num_classes
+        self._native = native
         self._chunk_size = chunk_size
         self._past = KVCache(
             depth=1, window=memory, chunk_tokens=chunk_size, key_width=width, device=torch.device("cpu"), labels=True
         )
 
     def predict(self, queries: Queries) -> Predicted:
+        if self._native is not None:
+            start, stop = self._past.current_span(beyond=queries.missing is not None)
+            last = np.full(len(queries), stop - start) if queries.missing is None else stop - start - queries.missing
+            return Predicted(self._search(queries.x, (start, stop), None, last - self.memory, last, queries.num_seen))
         past = self._past.current(beyond=queries.missing is not None)
         hidden = None if queries.missing is None else self._hidden_from(queries.missing, past[0].shape[2])
         knn_probs = self._knn_probs(self._keys(queries.x), past, None, hidden)
         return Predicted(self._log_probs(knn_probs, queries.num_seen))
 
     def extend(self, batch: Batch, predicted: Predicted | None = None) -> np.ndarray:
+        log_probs = None if predicted is None else predicted.log_probs
+        if log_probs is None and self._native is not None:
+            log_probs = self._neighbors_of(batch, self._past.current_span())
+        if self._native is not None and batch.lags is None and len(batch) == 1:
+            assert log_probs is not None
+            self._append(batch.x, int(batch.class_ids[0]))
+            return log_probs
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
-        if predicted is None:
+        if log_probs is None:
             knn_probs = self._knn_probs(keys, self._past.current(), labels, _hidden_later(batch.lags, len(batch)))
             log_probs = self._log_probs(knn_probs, batch.num_seen)
-        else:
-            log_probs = predicted.log_probs
         if batch.lags is not None:  # what is asked before some of these labels arrived sees as many others
             self._past.reserve(self._chunk_size)
         self._past.extend((keys[None, None], labels[None, None, :, None]))
@@ -73,11 +89,15 @@ class KNNExpert:
 
     def commit(self, batch: Batch) -> np.ndarray:
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
-        knn_probs = self._knn_probs(keys, self._past.committed(), labels, _hidden_later(batch.lags, len(batch)))
+        if self._native is not None:
+            log_probs = self._neighbors_of(batch, self._past.committed_span())
+        else:
+            knn_probs = self._knn_probs(keys, self._past.committed(), labels, _hidden_later(batch.lags, len(batch)))
+            log_probs = self._log_probs(knn_probs, batch.num_seen)
         if batch.lags is not None:  # as in `extend`: the state depends on the examples alone, not on how they came
             self._past.reserve(self._chunk_size)
         self._past.commit((keys[None, None], labels[None, None, :, None]))
-        return self._log_probs(knn_probs, batch.num_seen)
+        return log_probs
 
     def grow(self, num_classes: int) -> None:
         self.num_classes = num_classes
@@ -103,6 +123,42 @@ class KNNExpert:
         x, class_ids = torch.as_tensor(state["x"])[:count], torch.as_tensor(state["class_ids"])[:count]
         kept = {"k": x[None, None], "v": class_ids[None, None, :, None], "num_fresh": state["num_fresh"]}
         self._past.load_state_dict({**kept, "num_beyond": state.get("num_beyond", 0)})
+
+    # In the native core: each row uses one range of columns, those of the past and then those of the rows before it.
+
+    def _neighbors_of(self, batch: Batch, span: tuple[int, int]) -> np.ndarray:
+        """Log-probabilities (1, n, K) of labeled examples that come after this part of the past, each as it was asked."""
+        n, past = len(batch), span[1] - span[0]
+        position = past + np.arange(n)
+        last = position if batch.lags is None else position - batch.lags
+        own = batch.class_ids if n > 1 else None
+        return self._search(batch.x, span, own, position - self.memory, last, batch.num_seen)
+
+    def _search(
+        self,
+        x: np.ndarray,
+        span: tuple[int, int],
+        own: np.ndarray | None,
+        first: np.ndarray,
+        last: np.ndarray,
+        num_seen: np.ndarray,
+    ) -> np.ndarray:
+        assert self._native is not None
+        keys, labels = self._past.buffers
+        start, stop = span
+        past = (keys.data_ptr() + 4 * start * self.width, labels.data_ptr() + 8 * start, stop - start)
+        return self._native.knn(
+            x, past, own, np.array([first, last], np.int64), num_seen, width=self.width,
+            num_classes=self.num_classes, nearest=NEAREST, prior_weight=PRIOR_WEIGHT,
+        )[None]  # fmt: skip
+
+    def _append(self, x: np.ndarray, class_id: int) -> None:
+        """Adds one example after the chunk boundary; a hundred times as fast as tensors are."""
+        at = self._past.room_for(1)
+        keys, labels = self._past.buffers
+        memmove(keys.data_ptr() + 4 * at * self.width, address(x), 4 * self.width)
+        c_int64.from_address(labels.data_ptr() + 8 * at).value = class_id
+        self._past.count_added(1)
 
     def _hidden_from(self, missing: np.ndarray, past: int) -> Tensor:
         """Which of the past examples each query may not use, (n, P): those without a label yet, and older ones."""
