@@ -1,6 +1,7 @@
 """kNN, mixer and normalizer of the native core against those of torch and NumPy."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def test_neighbors_are_those_of_torch(num_classes, width):
         queries = Queries(chunk.x, np.full(8, chunk.num_seen[-1]))
         assert_close(native.predict(queries).log_probs, torch_knn.predict(queries).log_probs)
         for sizes in ((0, 1, 2), (2, 5)):
-            for a, b in zip(sizes, sizes[1:], strict=False):
+            for a, b in itertools.pairwise(sizes):
                 assert_close(native.extend(part(chunk, a, b)), torch_knn.extend(part(chunk, a, b)))
         assert_close(native.commit(chunk), torch_knn.commit(chunk))
         assert same_state(native.state_dict(), torch_knn.state_dict())

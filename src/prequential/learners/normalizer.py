@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
-from prequential.native.experts import NO_START, NativeExperts, Start, address
+from prequential.native.experts import NO_START, NativeExperts, Start, address, as_float64
 from prequential.storage.checkpoint import allow
 
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
@@ -159,7 +159,7 @@ class Normalizer:
 
     def _along_native(self, x: np.ndarray) -> tuple[np.ndarray, After]:
         """Rows normalized in the native core, up to one in which more happens; that one here, and so on."""
-        x = np.require(x, np.float64, "CW")
+        x = as_float64(x)
         features, after, done = self._native_rows(x)
         if done == len(x):
             return features, after

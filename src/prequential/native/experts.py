@@ -11,7 +11,7 @@ from prequential.native.library import library
 
 _INT, _NUMBER, _REAL, _POINTER = ctypes.c_int, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 _Nothing = ctypes.c_char * 0
-_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
+_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
 
 def address(array: np.ndarray) -> int:
@@ -21,7 +21,12 @@ def address(array: np.ndarray) -> int:
 
 def _fitted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """The array as the library reads it, or a copy that is so."""
-    return array if array.dtype == dtype and array.flags.carray else np.require(array, dtype, "CAW")
+    return array if array.dtype == dtype and array.flags.carray else np.require(array, dtype, ["C", "A", "W"])
+
+
+def as_float64(array: np.ndarray) -> np.ndarray:
+    """The array, or where it is not writable float64 in C order, a copy that is."""
+    return _fitted(array, _F64)
 
 
 class NativeExperts:

@@ -45,7 +45,7 @@ from prequential.models.extractors.own import name_of
 from prequential.models.lookback import MAX_LAG
 from prequential.models.make import OwnNetwork, make_model
 from prequential.models.transformer import Transformer
-from prequential.native.experts import NativeExperts, native_experts
+from prequential.native.experts import native_experts
 from prequential.renames import SETTINGS, takes_old_names
 from prequential.settings import Settings
 from prequential.specs import parse_call
@@ -56,7 +56,6 @@ from prequential.streams.journal.reading import ranges
 from prequential.streams.stream import Stream
 from prequential.trust import names_from, stored_arguments
 
-NATIVE = False  # whether what is beside the network is computed in the native core
 QUERIES_AT_ONCE = 128  # examples predicted in one pass where labels come late
 
 
@@ -418,7 +417,8 @@ class Learner(ChunkedLearner):
     def _build(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Parts:
         """Makes everything for inputs like the first example."""
         s, num_classes = self.settings, self.labels.capacity
-        native = self._native_experts()
+        engine = choose_engine(s, device=self.device, processes=here().count, vectors=len(shape) == 1)
+        native = native_experts() if engine.name == "native" else None
         inputs = Inputs(s, shape, dtype, native)
         if self.missing and not inputs.normalizes:
             raise BadSetting(f"features may be missing only where they are standardized, but x has shape {shape}")
@@ -431,9 +431,6 @@ class Learner(ChunkedLearner):
             num_classes=num_classes,
             own=self._own_extractor,
         ).to(self.device)
-        engine = choose_engine(
-            s, device=self.device, processes=here().count, vectors=len(shape) == 1 and model.extractor is None
-        )
         trainer = (AsyncTrainer if s.async_steps else Trainer)(model, s, here(), engine=engine)
         network = NetworkExpert(TorchPasses(trainer.prediction_model), trainer.prediction_context, here())
         replay = NormalizedReplay(
@@ -447,10 +444,6 @@ class Learner(ChunkedLearner):
         others = make_experts(s, inputs, num_classes=num_classes, native=native)
         ensemble = Ensemble(network, others, open_ended=self.labels.open_ended, native=native)
         return Parts(inputs, ensemble, replay, trainer)
-
-    def _native_experts(self) -> NativeExperts | None:
-        """What computes kNN, mixture and normalization in the native core; None: NumPy and torch do."""
-        return native_experts() if NATIVE else None
 
     def _check_memory(self, features: int) -> None:
         s, classes = self.settings, self.labels.capacity

@@ -28,7 +28,7 @@ class NativeMixer(Mixer):
     def __init__(self, num_experts: int, *, native: NativeExperts, **more: Any) -> None:
         super().__init__(num_experts, **more)
         self._native = native
-        self._options = {
+        self._options: dict[str, Any] = {
             "share": self.share, "learning_rates": self._learning_rates.ravel(), "lowest": LOWEST, "largest": LARGEST,
         }  # fmt: skip
 
