@@ -16,7 +16,7 @@ _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64
 
 def address(array: np.ndarray) -> int:
     """Where the numbers of a writable array in C order begin; `array.ctypes.data` takes three times as long."""
-    return ctypes.addressof(_Nothing.from_buffer(array))
+    return ctypes.addressof(_Nothing.from_buffer(array))  # type: ignore[arg-type]
 
 
 def _fitted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
