@@ -1,0 +1,405 @@
+// The blocks, forward and backward, on one stream in panels of 16 tokens.
+//
+// h + out_proj [gelu(u + mlp_bias), attention(q, k, v)] with (q, k, v, u) = in_proj norm(h); one key head serves all
+// query heads. The label of a token is added to its key and value, except where others see it without.
+#pragma once
+#include "model.h"
+
+namespace prequential {
+
+// What the backward pass needs of a block's forward pass, and what the sums of the gradients need of both.
+struct BlockWork {
+  float *hat, *inverse_std;    // [panel][D][16], [panel][16] of the norm
+  float *normed_tokens;        // (tokens, D rounded up) what goes into in_proj
+  float *slope;                // [panel][HID][16] of gelu
+  float *joined;               // [panel][J][16] what goes into out_proj
+  float *joined_tokens;        // (tokens, J rounded up) the same
+  float *q;                    // [panel][D][16] queries, rotated and scaled
+  float *keys, *values;        // (columns, K) keys rotated
+  float *weight, *inverse_sum;  // [panel][head][column][16] before they are divided by their sum, [panel][head][16]
+  float *d_in, *d_out;         // [panel][I][16], [panel][D][16] gradients behind in_proj and out_proj
+  float *d_keys, *d_values;    // (columns from P on, K rounded up)
+  float *d_norm;               // (2, D) of the norm's weight and bias
+};
+
+// One stream in a pass.
+struct Pass {
+  const Net &net;
+  const Stream &stream;
+  Arena &arena;
+  Plan plan;
+  bool train;
+  float loss_weight = 0;       // of one token's loss
+  double loss = 0;             // weighted sum over tokens and heads
+  int D16, J16, K16, columns;  // rows rounded up to 16; all columns of the blocks
+  std::vector<int> weight_row;  // where a panel's weights begin, in rows of 16
+  std::vector<BlockWork> blocks;
+  float *cosine, *sine;                                  // [panel][K/2][16] of the new tokens
+  float *x_tokens;                                       // (tokens, F rounded up)
+  float *h, *embedded;                                   // [panel][D][16]
+  float *in, *normed, *k_tokens, *v_tokens;              // of the block at work
+  float *d_h, *d_embedded, *d_joined, *d_normed;         // [panel][D or J][16]
+  float *q_tokens, *d_attended_tokens, *new_weight;      // of the panel at work
+  // of the heads
+  float *readout_tokens, *d_logits, *d_readout_norm;     // (tokens, D16), [panel][NC][16], (2, D)
+  float *trunk_tokens, *d_projected;                     // (tokens, D16), [panel][W_deep][16]
+  float *d_copy[2];                                      // (3) of each copy head's scalars
+
+  Pass(const Net &n, const Stream &s, Arena &a, bool trains) : net(n), stream(s), arena(a), train(trains) {}
+
+  int tokens() const { return plan.panels * PANEL; }
+
+  void prepare() {
+    arena.restart();
+    const Net &n = net;
+    const int T = tokens();
+    const size_t wide = (size_t)T * n.D;
+    D16 = ceil_to(n.D, 16), J16 = ceil_to(n.J, 16), K16 = ceil_to(n.K, 16);
+    columns = plan.P + plan.S * (plan.any_unlabeled ? 2 : 1);
+    weight_row.resize(plan.panels + 1);
+    weight_row[0] = 0;
+    for (int p = 0; p < plan.panels; p++)
+      weight_row[p + 1] = weight_row[p] + plan.labeled[p].count() + plan.unlabeled[p].count();
+    h = arena.floats(wide), embedded = net.model.has_copy ? arena.floats(wide) : nullptr;
+    x_tokens = arena.floats((size_t)T * ceil_to(n.F, 16));
+    in = arena.floats((size_t)T * n.I), normed = arena.floats(wide);
+    k_tokens = arena.floats((size_t)T * n.K), v_tokens = arena.floats((size_t)T * n.K);
+    cosine = arena.floats((size_t)T * n.K), sine = arena.floats((size_t)T * n.K);
+    blocks.resize(n.L);
+    for (int l = 0; l < n.L; l++) {
+      BlockWork &b = blocks[l];
+      if (l && !train) {  // nothing is needed twice
+        b = blocks[0];
+        continue;
+      }
+      b.hat = arena.floats(wide), b.inverse_std = arena.floats(T), b.slope = arena.floats((size_t)T * n.HID);
+      b.joined = arena.floats((size_t)T * n.J);
+      if (n.attention) {
+        b.q = arena.floats(wide), b.inverse_sum = arena.floats((size_t)T * n.H);
+        b.keys = arena.floats((size_t)columns * n.K), b.values = arena.floats((size_t)columns * n.K);
+        b.weight = arena.floats((size_t)weight_row.back() * n.H * PANEL);
+      }
+      if (!train) continue;
+      b.normed_tokens = arena.floats((size_t)T * D16), b.joined_tokens = arena.floats((size_t)T * J16);
+      b.d_in = arena.floats((size_t)T * n.I), b.d_out = arena.floats(wide), b.d_norm = arena.floats(2 * n.D);
+      const size_t new_columns = columns - plan.P;
+      if (n.attention)
+        b.d_keys = arena.floats(new_columns * K16), b.d_values = arena.floats(new_columns * K16);
+    }
+    if (!train) return;
+    d_h = arena.floats(wide), d_normed = arena.floats(wide), d_joined = arena.floats((size_t)T * n.J);
+    d_embedded = net.model.has_copy ? arena.floats(wide) : nullptr;
+    q_tokens = arena.floats((size_t)PANEL * (n.D + PANEL)), d_attended_tokens = arena.floats((size_t)PANEL * (n.D + PANEL));
+    new_weight = arena.floats((size_t)(columns - plan.P) * PANEL);
+    d_copy[0] = arena.floats(3), d_copy[1] = arena.floats(3);
+  }
+};
+
+// Rotates pairs of neighboring numbers of one key by its position; backwards by the opposite angle.
+INLINE void rotate_row(const float *table, int K, const float *from, float *to, float direction = 1) {
+  for (int k = 0; k < K; k += 2) {
+    const float re = from[k], im = from[k + 1], c = table[k], s = table[k + 1] * direction;
+    to[k] = re * c - im * s;
+    to[k + 1] = re * s + im * c;
+  }
+}
+
+// n keys next to each other, at consecutive positions of which the first is `at`
+INLINE void rotate_rows(const float *rotary, int K, int at, long n, const float *from, float *to) {
+  const float *table = rotary + (long)at * K;
+  const v8 sign = {-1, 1, -1, 1, -1, 1, -1, 1};
+  long i = 0;
+  for (; i + 8 <= n * K; i += 8) {
+    const v8 x = load(from + i), angle = load(table + i);
+    const v8 cosine = SHUFFLE(angle, angle, 0, 0, 2, 2, 4, 4, 6, 6), sine = SHUFFLE(angle, angle, 1, 1, 3, 3, 5, 5, 7, 7);
+    store(to + i, x * cosine + SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6) * (sine * sign));
+  }
+  rotate_row(table + i, n * K - i, from + i, to + i);
+}
+
+// The input of the first block: embed(x), or the constant.
+static void embed(Pass &pass) {
+  const Net &net = pass.net;
+  const int D = net.D, F = net.F, S = pass.plan.S, F16 = ceil_to(F, 16);
+  if (!net.model.use_input) {
+    const float *constant = net.value(0);
+    for (int p = 0; p < pass.plan.panels; p++)
+      for (int d = 0; d < D; d++) store2(pass.h + ((long)p * D + d) * PANEL, fill(constant[d]), fill(constant[d]));
+  } else {
+    const float *weight = net.value(0), *bias = net.value(1);
+    float *x_panel = pass.in;  // [F][16]; of the same size or larger, or it is taken anew
+    if (F > net.I) x_panel = pass.arena.floats((size_t)F * PANEL);
+    for (int p = 0; p < pass.plan.panels; p++) {
+      const int n = std::min(PANEL, S - p * PANEL);
+      const float *x = pass.stream.x + (long)p * PANEL * F;
+      from_tokens(x, F, n, F, x_panel);
+      multiply<false>(D, F, weight, F, x_panel, [&](int d, v8 a, v8 b) {
+        store2(pass.h + ((long)p * D + d) * PANEL, a + bias[d], b + bias[d]);
+      });
+      if (!pass.train) continue;
+      float *to = pass.x_tokens + (long)p * PANEL * F16;
+      for (int t = 0; t < PANEL; t++)
+        for (int f = 0; f < F16; f++) to[t * F16 + f] = t < n && f < F ? x[t * F + f] : 0.0f;
+    }
+  }
+  if (pass.embedded) std::memcpy(pass.embedded, pass.h, sizeof(float) * pass.tokens() * D);
+}
+
+static void fill_rotations(Pass &pass) {
+  const int K = pass.net.K;
+  for (int t = 0; t < pass.tokens(); t++) {
+    const float *table = pass.net.model.rotary + (long)pass.plan.at(t) * K;
+    for (int i = 0; i < K / 2; i++) {
+      const long to = ((long)(t / PANEL) * (K / 2) + i) * PANEL + t % PANEL;
+      pass.cosine[to] = table[2 * i], pass.sine[to] = table[2 * i + 1];
+    }
+  }
+}
+
+// Queries of a panel, rotated by their positions and scaled, from [D][16] to [D][16]; or their gradient back
+static void rotate_queries(const Pass &pass, int p, const float *from, float *to, bool backward) {
+  const Net &net = pass.net;
+  const float scale = 1.0f / std::sqrt((float)net.K);
+  if (!net.rotates()) {
+    for (int i = 0; i < net.D * PANEL; i += 8) store(to + i, load(from + i) * scale);
+    return;
+  }
+  const float turn = backward ? -1.0f : 1.0f;
+  for (int row = 0; row < net.D; row += 2)
+    for (int t = 0; t < PANEL; t += 8) {
+      const long angle = ((long)p * (net.K / 2) + row % net.K / 2) * PANEL + t;
+      const v8 c = load(pass.cosine + angle) * scale, s = load(pass.sine + angle) * (scale * turn);
+      const v8 re = load(from + row * PANEL + t), im = load(from + (row + 1) * PANEL + t);
+      store(to + row * PANEL + t, re * c - im * s);
+      store(to + (row + 1) * PANEL + t, re * s + im * c);
+    }
+}
+
+// Keys and values of all columns that are seen, keys rotated; and those of the new tokens for the caller.
+static void gather_columns(Pass &pass, int l) {
+  const Net &net = pass.net;
+  const Stream &s = pass.stream;
+  const Plan &plan = pass.plan;
+  BlockWork &b = pass.blocks[l];
+  const int K = net.K, S = plan.S, P = plan.P;
+  for (int p = 0; p < plan.panels; p++) {
+    const float *in = pass.in + (long)p * net.I * PANEL;
+    to_tokens(in + net.D * PANEL, K, pass.k_tokens + (long)p * PANEL * K, K);
+    to_tokens(in + (net.D + K) * PANEL, K, pass.v_tokens + (long)p * PANEL * K, K);
+  }
+  int first = P;
+  for (const Sight &sight : plan.labeled)
+    if (sight.count()) first = std::min(first, sight.first);
+  if (first < P) {
+    const long start = l * s.block_stride + (long)first * K, count = P - first;
+    if (net.rotates()) {
+      int last = 0;  // what nobody sees may be beyond the table
+      for (const Sight &sight : plan.labeled) last = std::max(last, std::min(P, sight.last));
+      rotate_rows(net.model.rotary, K, first - plan.origin, last - first, s.keys + start, b.keys + (long)first * K);
+    } else {
+      std::memcpy(b.keys + (long)first * K, s.keys + start, sizeof(float) * count * K);
+    }
+    std::memcpy(b.values + (long)first * K, s.values + start, sizeof(float) * count * K);
+  }
+  const float *key_labels = s.y ? net.block(l, KEY_LABELS) : nullptr;
+  const float *value_labels = s.y ? net.block(l, VALUE_LABELS) : nullptr;
+  auto place = [&](int t, int column) {
+    float *key = b.keys + (long)column * K;
+    const float *k = pass.k_tokens + (long)t * K;
+    if (net.rotates())
+      rotate_row(net.model.rotary + (long)plan.at(t) * K, K, k, key);
+    else
+      std::memcpy(key, k, sizeof(float) * K);
+    std::memcpy(b.values + (long)column * K, pass.v_tokens + (long)t * K, sizeof(float) * K);
+  };
+  for (int t = 0; t < S; t++) {
+    if (plan.any_unlabeled) place(t, P + S + t);
+    if (s.y) {
+      float *k = pass.k_tokens + (long)t * K, *v = pass.v_tokens + (long)t * K;
+      for (int i = 0; i < K; i++) k[i] += key_labels[s.y[t] * K + i], v[i] += value_labels[s.y[t] * K + i];
+      place(t, P + t);
+    }
+  }
+  if (s.new_keys) {
+    std::memcpy(s.new_keys + (long)l * S * K, pass.k_tokens, sizeof(float) * S * K);
+    std::memcpy(s.new_values + (long)l * S * K, pass.v_tokens, sizeof(float) * S * K);
+  }
+}
+
+// Attention of all heads of a panel over what it sees and the null key (score 0, value 0), into `joined`.
+static void attend(Pass &pass, int l, int p) {
+  const Net &net = pass.net;
+  BlockWork &b = pass.blocks[l];
+  const int K = net.K;
+  const Sight *sights[2] = {&pass.plan.labeled[p], &pass.plan.unlabeled[p]};
+  const int rows = pass.weight_row[p + 1] - pass.weight_row[p];
+  for (int head = 0; head < net.H; head++) {
+    float *weight = b.weight + ((long)pass.weight_row[p] * net.H + (long)head * rows) * PANEL;
+    const float *q = b.q + ((long)p * net.D + head * K) * PANEL;
+    v8 m0 = fill(0.0f), m1 = fill(0.0f);
+    float *to = weight;
+    for (const Sight *sight : sights) {
+      multiply<false>(sight->count(), K, b.keys + (long)sight->first * K, K, q, [&](int i, v8 x, v8 y) {
+        sight->mask(sight->first + i, x, y);
+        m0 = larger(m0, x), m1 = larger(m1, y);
+        store2(to + i * PANEL, x, y);
+      });
+      to += (long)sight->count() * PANEL;
+    }
+    v8 sum0 = exp8(-m0), sum1 = exp8(-m1);
+    for (int i = 0; i < rows; i++) {
+      const v8 x = exp8(load(weight + i * PANEL) - m0), y = exp8(load(weight + i * PANEL + 8) - m1);
+      sum0 += x, sum1 += y;
+      store2(weight + i * PANEL, x, y);
+    }
+    const v8 inverse0 = 1.0f / sum0, inverse1 = 1.0f / sum1;
+    store2(b.inverse_sum + ((long)p * net.H + head) * PANEL, inverse0, inverse1);
+    float *attended = b.joined + ((long)p * net.J + net.HID + head * K) * PANEL;
+    const Sight &seen = *sights[0];
+    multiply<true>(K, seen.count(), b.values + (long)seen.first * K, K, weight,
+                   [&](int i, v8 x, v8 y) { store2(attended + i * PANEL, x * inverse0, y * inverse1); });
+    if (sights[1]->count())
+      multiply<true>(K, sights[1]->count(), b.values + (long)sights[1]->first * K, K,
+                     weight + (long)seen.count() * PANEL,
+                     [&](int i, v8 x, v8 y) { add2(attended + i * PANEL, x * inverse0, y * inverse1); });
+  }
+}
+
+static void block_forward(Pass &pass, int l) {
+  const Net &net = pass.net;
+  BlockWork &b = pass.blocks[l];
+  const int D = net.D, I = net.I, J = net.J, HID = net.HID, panels = pass.plan.panels, u_row = I - HID;
+  for (int p = 0; p < panels; p++) {
+    const long at = (long)p * D * PANEL;
+    layer_norm(D, pass.h + at, net.block(l, NORM_WEIGHT), net.block(l, NORM_BIAS), b.hat + at, pass.normed + at,
+               b.inverse_std + p * PANEL);
+    if (pass.train) to_tokens(pass.normed + at, D, b.normed_tokens + (long)p * PANEL * pass.D16, pass.D16);
+  }
+  multiply_panels<false>(I, D, net.block(l, IN_PROJ), D, pass.normed, panels,
+                         [&](int p, int i, v8 x, v8 y) { store2(pass.in + ((long)p * I + i) * PANEL, x, y); });
+  const float *bias = net.block(l, MLP_BIAS);
+  for (int p = 0; p < panels; p++) {
+    const float *u = pass.in + ((long)p * I + u_row) * PANEL;
+    float *joined = b.joined + (long)p * J * PANEL, *slope = b.slope + (long)p * HID * PANEL;
+    for (int i = 0; i < HID; i++)
+      for (int t = 0; t < PANEL; t += 8) {
+        v8 y, of_y;
+        gelu8(load(u + i * PANEL + t) + bias[i], y, of_y);
+        store(joined + i * PANEL + t, y);
+        store(slope + i * PANEL + t, of_y);
+      }
+  }
+  if (net.attention) {
+    gather_columns(pass, l);
+    for (int p = 0; p < panels; p++) {
+      rotate_queries(pass, p, pass.in + (long)p * I * PANEL, b.q + (long)p * D * PANEL, false);
+      attend(pass, l, p);
+    }
+  }
+  if (pass.train)
+    for (int p = 0; p < panels; p++)
+      to_tokens(b.joined + (long)p * J * PANEL, J, b.joined_tokens + (long)p * PANEL * pass.J16, pass.J16);
+  multiply_panels<false>(D, J, net.block(l, OUT_PROJ), J, b.joined, panels,
+                         [&](int p, int i, v8 x, v8 y) { add2(pass.h + ((long)p * D + i) * PANEL, x, y); });
+}
+
+// From the gradient of what a panel found (in d_joined) to those of its queries (in d_in) and of new keys and values.
+static void attend_backward(Pass &pass, int l, int p) {
+  const Net &net = pass.net;
+  BlockWork &b = pass.blocks[l];
+  const int K = net.K, D = net.D, P = pass.plan.P, K16 = pass.K16;
+  const long stride = D + PANEL;
+  const Sight *sights[2] = {&pass.plan.labeled[p], &pass.plan.unlabeled[p]};
+  const int rows = pass.weight_row[p + 1] - pass.weight_row[p];
+  to_tokens(b.q + (long)p * D * PANEL, D, pass.q_tokens, stride);
+  to_tokens(pass.d_joined + ((long)p * net.J + net.HID) * PANEL, D, pass.d_attended_tokens, stride);
+  float *d_q = b.d_in + (long)p * net.I * PANEL;
+  for (int head = 0; head < net.H; head++) {
+    float *weight = b.weight + ((long)pass.weight_row[p] * net.H + (long)head * rows) * PANEL;
+    const long at = ((long)p * net.J + net.HID + head * K) * PANEL;
+    const float *d_attended = pass.d_joined + at, *attended = b.joined + at;
+    const float *inverse = b.inverse_sum + ((long)p * net.H + head) * PANEL;
+    const v8 inverse0 = load(inverse), inverse1 = load(inverse + 8);
+    v8 mean0 = fill(0.0f), mean1 = fill(0.0f);
+    for (int k = 0; k < K; k++) {
+      mean0 += load(d_attended + k * PANEL) * load(attended + k * PANEL);
+      mean1 += load(d_attended + k * PANEL + 8) * load(attended + k * PANEL + 8);
+    }
+    bool first = true;
+    for (const Sight *sight : sights) {
+      const int count = sight->count();
+      if (!count && !first) continue;
+      const int fresh = std::max(sight->first, P), num_fresh = std::max(0, sight->last - fresh);
+      float *of_fresh = weight + (long)(fresh - sight->first) * PANEL;
+      const long to = (long)(fresh - P) * K16;
+      for (int i = 0; i < num_fresh; i++)
+        store2(pass.new_weight + i * PANEL, load(of_fresh + i * PANEL) * inverse0,
+               load(of_fresh + i * PANEL + 8) * inverse1);
+      multiply_tokens(num_fresh, K, pass.new_weight, pass.d_attended_tokens + head * K, stride, b.d_values + to, K16);
+      // the gradient of the scores takes the place of the weights
+      multiply<false>(count, K, b.values + (long)sight->first * K, K, d_attended, [&](int i, v8 x, v8 y) {
+        float *score = weight + i * PANEL;
+        store2(score, load(score) * inverse0 * (x - mean0), load(score + 8) * inverse1 * (y - mean1));
+      });
+      multiply<true>(K, count, b.keys + (long)sight->first * K, K, weight, [&](int i, v8 x, v8 y) {
+        float *to_q = d_q + (head * K + i) * PANEL;
+        first ? store2(to_q, x, y) : add2(to_q, x, y);
+      });
+      multiply_tokens(num_fresh, K, of_fresh, pass.q_tokens + head * K, stride, b.d_keys + to, K16);
+      weight += (long)count * PANEL;
+      first = false;
+    }
+  }
+  rotate_queries(pass, p, d_q, d_q, true);
+}
+
+// The gradients of new keys and values go to in_proj; those of columns with a label stay for the label tables.
+static void keys_backward(Pass &pass, BlockWork &b) {
+  const Net &net = pass.net;
+  const Plan &plan = pass.plan;
+  const int K = net.K, S = plan.S, K16 = pass.K16;
+  std::memset(pass.k_tokens, 0, sizeof(float) * pass.tokens() * K);
+  std::memset(pass.v_tokens, 0, sizeof(float) * pass.tokens() * K);
+  for (int column = 0; column < pass.columns - plan.P; column++) {
+    const int t = column % S;
+    float *key = b.d_keys + (long)column * K16, *value = b.d_values + (long)column * K16;
+    if (net.rotates()) rotate_row(net.model.rotary + (long)plan.at(t) * K, K, key, key, -1);
+    for (int k = 0; k < K; k++) pass.k_tokens[(long)t * K + k] += key[k], pass.v_tokens[(long)t * K + k] += value[k];
+  }
+  for (int p = 0; p < plan.panels; p++) {
+    float *d_in = b.d_in + ((long)p * net.I + net.D) * PANEL;
+    from_tokens(pass.k_tokens + (long)p * PANEL * K, K, PANEL, K, d_in);
+    from_tokens(pass.v_tokens + (long)p * PANEL * K, K, PANEL, K, d_in + K * PANEL);
+  }
+}
+
+// From the gradient d_h behind a block to that before it
+static void block_backward(Pass &pass, int l) {
+  const Net &net = pass.net;
+  BlockWork &b = pass.blocks[l];
+  const int D = net.D, I = net.I, J = net.J, HID = net.HID, panels = pass.plan.panels, u_row = I - HID;
+  std::memcpy(b.d_out, pass.d_h, sizeof(float) * pass.tokens() * D);
+  multiply_panels<true>(J, D, net.block(l, OUT_PROJ), J, pass.d_h, panels,
+                        [&](int p, int i, v8 x, v8 y) { store2(pass.d_joined + ((long)p * J + i) * PANEL, x, y); });
+  for (int p = 0; p < panels; p++) {
+    const float *d_joined = pass.d_joined + (long)p * J * PANEL, *slope = b.slope + (long)p * HID * PANEL;
+    float *d_u = b.d_in + ((long)p * I + u_row) * PANEL;
+    for (int i = 0; i < HID * PANEL; i += 8) store(d_u + i, load(d_joined + i) * load(slope + i));
+  }
+  if (net.attention) {
+    const size_t fresh = sizeof(float) * (pass.columns - pass.plan.P) * pass.K16;
+    std::memset(b.d_keys, 0, fresh), std::memset(b.d_values, 0, fresh);
+    for (int p = 0; p < panels; p++) attend_backward(pass, l, p);
+    keys_backward(pass, b);
+  }
+  multiply_panels<true>(D, I, net.block(l, IN_PROJ), D, b.d_in, panels,
+                        [&](int p, int i, v8 x, v8 y) { store2(pass.d_normed + ((long)p * D + i) * PANEL, x, y); });
+  std::memset(b.d_norm, 0, sizeof(float) * 2 * D);
+  for (int p = 0; p < panels; p++) {
+    const long at = (long)p * D * PANEL;
+    layer_norm_backward(D, pass.d_normed + at, b.hat + at, net.block(l, NORM_WEIGHT), b.inverse_std + p * PANEL,
+                        pass.d_h + at, b.d_norm, b.d_norm + D);
+  }
+}
+
+}  // namespace prequential

@@ -1,0 +1,297 @@
+// What a pass is given: the model's own parameters, streams with their past, and what each token may see.
+//
+// The structures up to `Step` are the interface to transformer.py, which declares them field by field. All tensors are
+// torch's own memory, float32 and row-major; labels are int64.
+//
+// Letters: L blocks, S new tokens of a stream, P past tokens in its KV cache, D width, H query heads, K key width,
+// HID width of the MLP's hidden layer, F features, NC class ids, C window, W width of the example keys of copy heads.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "kernels.h"
+
+namespace prequential {
+
+struct Parameter {
+  float *value, *exp_avg, *exp_avg_sq, *step;  // the last three are null where nothing is trained
+  int64_t size;
+  double weight_decay;
+};
+
+// The parameters come in this order: embed.weight and embed.bias, or constant; of each block those of BlockRole (the
+// label tables only with attention); of the softmax head norm.weight, norm.bias, readout.weight, readout.bias; of each
+// copy head log_temperature, recency_slope, null_logit; of the deep one also key_proj.weight.
+enum BlockRole { MLP_BIAS, NORM_WEIGHT, NORM_BIAS, IN_PROJ, OUT_PROJ, KEY_LABELS, VALUE_LABELS };
+
+struct Model {
+  const Parameter *parameters;
+  const float *rotary;  // (rotary_length, K / 2, 2) cosine and sine of each position; null: no positions
+  int32_t num_parameters, rotary_length;
+  int32_t features, width, num_heads, mlp_width, depth, num_classes, window;
+  int32_t use_input, has_softmax, has_copy, has_deep_copy;
+};
+
+// What a new token sees, counted from the end of the past: -1 is the newest past token, 0 the first new one. It sees
+// [begin, end) with their labels, and of the new ones [unlabeled_begin, unlabeled_end) as they are without.
+struct Visible {
+  int32_t begin, end, unlabeled_begin, unlabeled_end, position;
+};
+
+// One stream: new tokens, what they look back on, and where results go.
+struct Stream {
+  const float *x;           // (S, F); null where the model does not use its input
+  const int64_t *y;         // (S) their labels; null: they are to be predicted
+  const int64_t *num_seen;  // (S) how many labels had been seen before each; null: all
+  const Visible *visible;   // (S); null: each sees the C before it, or where there is no y, each is the next
+  const float *keys, *values;     // (L, P, K) of the past, rows next to each other, blocks `block_stride` apart
+  const float *example_keys;      // (P, W)
+  const int64_t *example_labels;  // (P)
+  float *log_probs;               // (heads, S, NC); null: not needed
+  float *new_keys, *new_values;   // (L, S, K); null: not needed
+  float *new_example_keys;        // (S, W)
+  int64_t block_stride;
+  int32_t length, past, past_examples, padding;
+};
+
+struct Step {
+  double learning_rate, beta1, beta2, eps;
+};
+
+enum Error {
+  OK = 0,
+  BAD_MODEL,
+  BAD_STREAM,
+  BAD_LABEL,
+  BAD_VISIBLE,
+  TOO_LONG,
+  NO_MEMORY,
+};
+
+constexpr float PRIOR_SHARE = 0.02f, EPSILON = 1e-2f, SPEEDUP = 10.0f;  // as in models/heads/copy.py
+constexpr int DEEP_WIDTH = 32;
+constexpr float NEVER = -1e30f;  // the score of what is not seen
+
+// The sizes of a model, and where among its parameters each one is.
+struct Net {
+  const Model &model;
+  int F, D, H, K, HID, L, NC, C;
+  int I, J;        // rows of in_proj, columns of out_proj
+  int W, W_deep;   // width of all example keys, and of those of the deep copy head
+  int num_heads_out;
+  bool attention;
+  int blocks, per_block, softmax, copy, deep_copy, count;  // of the first parameter of each
+
+  explicit Net(const Model &m)
+      : model(m), F(m.features), D(m.width), H(m.num_heads), K(H > 0 ? D / H : 0), HID(m.mlp_width), L(m.depth),
+        NC(m.num_classes), C(m.window), attention(C > 0) {
+    I = HID + (attention ? D + 2 * K : 0);
+    J = HID + (attention ? D : 0);
+    W_deep = m.has_deep_copy ? std::min(D, DEEP_WIDTH) : 0;
+    W = (m.has_copy ? D : 0) + W_deep;
+    num_heads_out = !!m.has_softmax + !!m.has_copy + !!m.has_deep_copy;
+    blocks = m.use_input ? 2 : 1;
+    per_block = attention ? 7 : 5;
+    softmax = blocks + L * per_block;
+    copy = softmax + (m.has_softmax ? 4 : 0);
+    deep_copy = copy + (m.has_copy ? 3 : 0);
+    count = deep_copy + (m.has_deep_copy ? 4 : 0);
+  }
+  const float *value(int i) const { return model.parameters[i].value; }
+  int of_block(int l, BlockRole role) const { return blocks + l * per_block + role; }
+  const float *block(int l, BlockRole role) const { return value(of_block(l, role)); }
+  bool rotates() const { return model.rotary && attention && L > 0; }
+
+  // The sizes that each parameter must have: rows and columns, of vectors one column.
+  void shape(int i, int &rows, int &cols) const {
+    cols = 1;
+    if (i < blocks) {
+      rows = D;
+      if (model.use_input && i == 0) cols = F;
+    } else if (i < softmax) {
+      const int role = (i - blocks) % per_block;
+      rows = role == MLP_BIAS ? HID : role == IN_PROJ ? I : role == KEY_LABELS || role == VALUE_LABELS ? NC : D;
+      cols = role == IN_PROJ ? D : role == OUT_PROJ ? J : role == KEY_LABELS || role == VALUE_LABELS ? K : 1;
+    } else if (i < copy) {
+      rows = i - softmax >= 2 ? NC : D;
+      if (i - softmax == 2) cols = D;
+    } else {
+      const bool projection = model.has_deep_copy && i == deep_copy + 3;
+      rows = projection ? W_deep : 1;
+      if (projection) cols = D;
+    }
+  }
+
+  Error check(bool trained) const {
+    const Model &m = model;
+    constexpr int most = 1 << 24;
+    for (int size : {F, D, H, HID, L, NC, C})
+      if (size < 0 || size > most) return BAD_MODEL;
+    if (D < 1 || H < 1 || D % H || NC < 1 || (m.use_input && F < 1) || (L && HID < 1)) return BAD_MODEL;
+    if (m.rotary && attention && (K % 2 || m.rotary_length < 1)) return BAD_MODEL;
+    if (!num_heads_out || ((m.has_copy || m.has_deep_copy) && !C)) return BAD_MODEL;
+    if (!m.parameters || m.num_parameters != count) return BAD_MODEL;
+    for (int i = 0; i < count; i++) {
+      const Parameter &p = m.parameters[i];
+      int rows, cols;
+      shape(i, rows, cols);
+      if (p.size != (int64_t)rows * cols || !p.value) return BAD_MODEL;
+      if (trained && (!p.exp_avg || !p.exp_avg_sq || !p.step)) return BAD_MODEL;
+    }
+    return OK;
+  }
+};
+
+// Memory for one pass, which is kept for the next one. What it gives is 64-byte aligned and has room for 16 more.
+class Arena {
+ public:
+  Arena() = default;
+  Arena(const Arena &) = delete;
+  Arena &operator=(const Arena &) = delete;
+  ~Arena() { release(); }
+
+  // All that was given is free again. Where several pieces were needed, the next pass gets all of it in one.
+  void restart() {
+    if (pieces_.size() > 1 || total_ > KEPT) {
+      const size_t total = total_;
+      release();
+      if (total <= KEPT) add(total);
+    }
+    used_ = 0;
+  }
+
+  float *floats(size_t n) {
+    const size_t need = ceil_to(n + PANEL, 16);
+    if (pieces_.empty() || used_ + need > pieces_.back().size) {
+      add(std::max(need, (size_t)1 << 16));
+      used_ = 0;
+    }
+    float *given = pieces_.back().start + used_;
+    used_ += need;
+    return given;
+  }
+  int32_t *ints(size_t n) { return reinterpret_cast<int32_t *>(floats(n)); }
+
+ private:
+  static constexpr size_t KEPT = (size_t)64 << 20;  // floats; more than that is given back after each pass
+  struct Piece {
+    float *start;
+    size_t size;
+  };
+  std::vector<Piece> pieces_;
+  size_t used_ = 0, total_ = 0;
+
+  void add(size_t n) {
+    n = ceil_to(n, 16);
+    pieces_.reserve(pieces_.size() + 1);
+    void *start = std::aligned_alloc(64, n * sizeof(float));
+    if (!start) throw std::bad_alloc();
+    std::memset(start, 0, n * sizeof(float));
+    pieces_.push_back({static_cast<float *>(start), n});
+    total_ += n;
+  }
+  void release() {
+    for (Piece &piece : pieces_) std::free(piece.start);
+    pieces_.clear();
+    total_ = used_ = 0;
+  }
+};
+
+// Which columns the tokens of a panel see, [begin[t], end[t]) each, and what they have in common.
+struct Sight {
+  int32_t begin[PANEL], end[PANEL];
+  int first, last;        // all that some token sees is in [first, last)
+  int shared, shared_end;  // and what all of them see is [shared, shared_end)
+
+  int count() const { return last - first; }
+  // Tokens from `n` on see what the one before them does: there are none, and so they need no mask.
+  void finish(int n) {
+    first = INT32_MAX, last = 0, shared = 0, shared_end = INT32_MAX;
+    for (int t = 0; t < PANEL; t++) {
+      if (t >= n) begin[t] = begin[n - 1], end[t] = end[n - 1];
+      if (end[t] <= begin[t]) {
+        begin[t] = end[t] = 0;
+        shared_end = 0;
+        continue;
+      }
+      first = std::min(first, (int)begin[t]), last = std::max(last, (int)end[t]);
+      shared = std::max(shared, (int)begin[t]), shared_end = std::min(shared_end, (int)end[t]);
+    }
+    if (last == 0) first = 0;
+  }
+  // hides column n from those tokens that do not see it
+  inline __attribute__((always_inline)) void mask(int n, v8 &a, v8 &b) const {
+    if (__builtin_expect(n >= shared && n < shared_end, 1)) return;
+    const i8 column = {n, n, n, n, n, n, n, n};
+    a = select((column >= load(begin)) & (column < load(end)), a, fill(NEVER));
+    b = select((column >= load(begin + 8)) & (column < load(end + 8)), b, fill(NEVER));
+  }
+};
+
+// What all tokens of a stream see, and where they stand. Columns are past tokens, then new ones, then the new ones again
+// as they are without labels.
+struct Plan {
+  int S, panels, P, PE;
+  std::vector<Sight> labeled, unlabeled, examples;  // of each panel
+  std::vector<int32_t> position;                    // of each token, as those of columns: column n is at n - origin
+  int origin = 0, example_origin = 0;
+  bool any_unlabeled = false;
+
+  Error make(const Net &net, const Stream &s) {
+    S = s.length, P = s.past, PE = s.past_examples;
+    if (S < 1 || P < 0 || PE < 0 || S > 1 << 24 || P > 1 << 24 || PE > 1 << 24) return BAD_STREAM;
+    if ((net.model.use_input && !s.x) || (s.new_keys == nullptr) != (s.new_values == nullptr)) return BAD_STREAM;
+    if (net.attention && net.L && P && (!s.keys || !s.values || s.block_stride < (int64_t)P * net.K)) return BAD_STREAM;
+    if (net.W && PE && (!s.example_keys || !s.example_labels)) return BAD_STREAM;
+    if (s.y)
+      for (int t = 0; t < S; t++)
+        if (s.y[t] < 0 || s.y[t] >= net.NC) return BAD_LABEL;
+    if (s.num_seen)
+      for (int t = 0; t < S; t++)
+        if (s.num_seen[t] < 0) return BAD_LABEL;
+    if (net.W)
+      for (int n = 0; n < PE; n++)
+        if (s.example_labels[n] < 0 || s.example_labels[n] >= net.NC) return BAD_LABEL;
+    panels = (S + PANEL - 1) / PANEL;
+    labeled.resize(panels), unlabeled.resize(panels), examples.resize(panels);
+    position.assign(panels * PANEL, 0);
+    int nearest = INT32_MAX, furthest = INT32_MIN;
+    any_unlabeled = false;
+    for (int t = 0; t < S; t++) {
+      Visible v = {s.y ? t - net.C : -net.C, s.y ? t : 0, 0, 0, s.y ? t : 0};
+      if (s.visible) {
+        v = s.visible[t];
+        // no token sees its own label or a later one
+        if (v.end > (s.y ? t : 0) || v.unlabeled_begin < 0 || v.unlabeled_end > S) return BAD_VISIBLE;
+        if (v.position < -(1 << 24) || v.position > 1 << 24 || v.begin < -(1 << 24)) return BAD_VISIBLE;
+      }
+      const int p = t / PANEL, i = t % PANEL;
+      labeled[p].begin[i] = std::max(0, P + v.begin), labeled[p].end[i] = P + v.end;
+      examples[p].begin[i] = std::max(0, PE + v.begin), examples[p].end[i] = PE + v.end;
+      const bool some = v.unlabeled_end > v.unlabeled_begin;
+      unlabeled[p].begin[i] = some ? P + S + v.unlabeled_begin : 0;
+      unlabeled[p].end[i] = some ? P + S + v.unlabeled_end : 0;
+      any_unlabeled |= some;
+      position[t] = v.position;
+      nearest = std::min(nearest, v.position), furthest = std::max(furthest, v.position);
+    }
+    int first = P, first_example = PE, last = 0;
+    for (int p = 0; p < panels; p++) {
+      const int n = std::min(PANEL, S - p * PANEL);
+      labeled[p].finish(n), unlabeled[p].finish(n), examples[p].finish(n);
+      if (labeled[p].count()) first = std::min(first, labeled[p].first);
+      last = std::max(last, std::min(P, labeled[p].last));
+      if (examples[p].count()) first_example = std::min(first_example, examples[p].first);
+    }
+    origin = std::min(first, P + nearest), example_origin = std::min(first_example, PE + nearest);
+    if (net.rotates() && std::max(P + furthest, last - 1) - origin >= net.model.rotary_length) return TOO_LONG;
+    return OK;
+  }
+  int at(int t) const { return P + position[std::min(t, S - 1)] - origin; }  // of a new token in the rotary table
+  int example_at(int t) const { return PE + position[std::min(t, S - 1)] - example_origin; }
+};
+
+}  // namespace prequential

@@ -1,0 +1,219 @@
+// A prediction of one example, without gradients: vectors in place of panels, so that nothing is computed 16 times.
+//
+// One example that is predicted and one that is added with its label take this same way, so that both have the same bits.
+#pragma once
+#include "heads.h"
+
+namespace prequential {
+
+// Scores of all query heads with keys [first, last) of the past, into scores [head][stride], and their softmax with the
+// null key; gives the inverse of the sum of each head's. q (H, K8) is rotated and scaled, K8 being K rounded up to 8.
+static void score_one(const Net &net, const float *keys, int first, int last, int origin, const float *q, float *scores,
+                      long stride, float *tile, float *inverse_sum) {
+  const int K = net.K, K8 = ceil_to(K, 8);
+  float sums[8];
+  if (K8 != K) std::memset(tile, 0, sizeof(float) * 8 * K8);
+  for (int m = first; m < last; m += 8) {
+    const int n = std::min(8, last - m);
+    const float *from = keys + (long)m * K;
+    for (int i = 0; i < n; i++) {  // eight keys, rotated, rows K8 apart
+      if (K8 == K && i) break;
+      const int count = K8 == K ? n : 1;
+      if (net.rotates())
+        rotate_rows(net.model.rotary, K, m + i - origin, count, from + (long)i * K, tile + (long)i * K8);
+      else
+        std::memcpy(tile + (long)i * K8, from + (long)i * K, sizeof(float) * count * K);
+    }
+    for (int head = 0; head < net.H; head++) {
+      float *to = scores + head * stride + (m - first);
+      if (n == 8) {
+        multiply_vector(8, K8, tile, q + head * K8, to);
+      } else {
+        multiply_vector(n, K8, tile, q + head * K8, sums);
+        std::memcpy(to, sums, sizeof(float) * n);
+      }
+    }
+  }
+  const int count = last - first;
+  for (int head = 0; head < net.H; head++) {
+    float *s = scores + head * stride, most = 0.0f;  // the null key's score is 0
+    for (int i = 0; i < count; i++) most = larger(most, s[i]);
+    for (int i = count; i < ceil_to(count, 8); i++) s[i] = NEVER;
+    v8 total = fill(0.0f);
+    for (int i = 0; i < count; i += 8) {
+      const v8 e = exp8(load(s + i) - most);
+      total += e;
+      store(s + i, e);
+    }
+    inverse_sum[head] = 1.0f / (exp8(fill(-most))[0] + sum(total));
+  }
+}
+
+// The values weighted by [head][stride] scores: found (H, K)
+static void mix_values_one(const Net &net, const float *values, int count, const float *scores, long stride,
+                           const float *inverse_sum, float *found) {
+  const int K = net.K;
+  for (int head = 0; head < net.H; head += 2) {
+    const int second = head + 1 < net.H ? 1 : 0;  // the last of an odd number is computed twice
+    const float *s0 = scores + head * stride, *s1 = s0 + second * stride;
+    float *to0 = found + head * K, *to1 = to0 + second * K;
+    int k = 0;
+    auto columns = [&](auto wide) __attribute__((always_inline)) {
+      constexpr int N = decltype(wide)::value;
+      for (; k + 8 * N <= K; k += 8 * N) {
+        v8 a[2][N] = {};
+        const float *v = values + k;
+        for (int m = 0; m < count; m++, v += K)
+#pragma GCC unroll 4
+          for (int i = 0; i < N; i++) {
+            const v8 x = load(v + 8 * i);
+            a[0][i] += s0[m] * x, a[1][i] += s1[m] * x;
+          }
+        for (int i = 0; i < N; i++) {
+          store(to0 + k + 8 * i, a[0][i] * inverse_sum[head]);
+          store(to1 + k + 8 * i, a[1][i] * inverse_sum[head + second]);
+        }
+      }
+    };
+    columns(Rows<4>());
+    columns(Rows<1>());
+    for (; k < K; k++) {
+      float a0 = 0, a1 = 0;
+      for (int m = 0; m < count; m++) a0 += s0[m] * values[(long)m * K + k], a1 += s1[m] * values[(long)m * K + k];
+      to0[k] = a0 * inverse_sum[head], to1[k] = a1 * inverse_sum[head + second];
+    }
+  }
+}
+
+// A copy head on what one example is compared by, from (W). Its parameters begin at `parameter`.
+static void copy_one(Pass &pass, int parameter, int W, int offset, const float *from, float *log_probs) {
+  const Net &net = pass.net;
+  const Stream &s = pass.stream;
+  const Plan &plan = pass.plan;
+  const Sight &sight = plan.examples[0];
+  const float temperature = std::exp(SPEEDUP * net.value(parameter)[0]), slope = SPEEDUP * net.value(parameter + 1)[0];
+  const int first = sight.first, count = sight.count(), NC = net.NC;
+  float *query = pass.arena.floats(W), *score = pass.arena.floats(count + 8), *by_label = pass.arena.floats(NC + 8);
+  const float inverse = 1.0f / __builtin_sqrtf(EPSILON + dot(W, from, from));
+  for (int w = 0; w < W; w++) query[w] = from[w] * inverse;
+  if (s.new_example_keys) std::memcpy(s.new_example_keys + offset, query, sizeof(float) * W);
+  if (!log_probs) return;
+  for (int w = 0; w < W; w++) query[w] *= temperature;
+  const float null_score = plan.example_at(0) / (float)net.C * slope + SPEEDUP * net.value(parameter + 2)[0];
+  float most = null_score;
+  for (int i = 0; i < count; i++) {
+    const int column = first + i;
+    score[i] = dot(W, s.example_keys + (long)column * net.W + offset, query) +
+               (column - plan.example_origin) / (float)net.C * slope;
+    most = larger(most, score[i]);
+  }
+  for (int i = count; i < ceil_to(count, 8); i++) score[i] = NEVER;
+  std::memset(by_label, 0, sizeof(float) * NC);
+  v8 total = fill(0.0f);
+  for (int i = 0; i < count; i += 8) {
+    const v8 e = exp8(load(score + i) - most);
+    total += e;
+    store(score + i, e);
+  }
+  const float seen = sum(total);
+  for (int i = 0; i < count; i++) by_label[s.example_labels[first + i]] += score[i];
+  const float of_null = exp8(fill(null_score - most))[0], kept = 1.0f - PRIOR_SHARE;
+  const float inverse_sum = 1.0f / (seen + of_null), rest = PRIOR_SHARE + kept * (of_null * inverse_sum);
+  const Prior prior(net, s, 0, 1);
+  const i8 eight = {0, 1, 2, 3, 4, 5, 6, 7};
+  for (int k = 0; k < NC; k += 8) {
+    const i8 class_id = eight + k;
+    const v8 share = select(class_id < prior.seen[0], fill(prior.of_seen[0]), fill(prior.of_free[0]));
+    store(by_label + k, log8(kept * (load(by_label + k) * inverse_sum) + rest * share));
+  }
+  std::memcpy(log_probs, by_label, sizeof(float) * NC);
+}
+
+static void softmax_one(Pass &pass, const float *h, float *normed, float *log_probs) {
+  const Net &net = pass.net;
+  const int NC = net.NC;
+  layer_norm_one(net.D, h, net.value(net.softmax), net.value(net.softmax + 1), normed);
+  float *z = pass.arena.floats(NC + 8);
+  multiply_vector(NC, net.D, net.value(net.softmax + 2), normed, z);
+  const float *bias = net.value(net.softmax + 3);
+  const Prior prior(net, pass.stream, 0, 1);
+  float most = -FLT_MAX;
+  for (int k = 0; k < NC; k++) {
+    z[k] += bias[k] + (k < prior.seen[0] ? 0.0f : prior.log_free[0]);
+    most = larger(most, z[k]);
+  }
+  for (int k = NC; k < ceil_to(NC, 8); k++) z[k] = NEVER;
+  v8 total = fill(0.0f);
+  for (int k = 0; k < NC; k += 8) total += exp8(load(z + k) - most);
+  const float all = most + log8(fill(sum(total)))[0];
+  for (int k = 0; k < NC; k++) log_probs[k] = z[k] - all;
+}
+
+static void forward_one(Pass &pass) {
+  const Net &net = pass.net;
+  const Stream &s = pass.stream;
+  const Plan &plan = pass.plan;
+  Arena &arena = pass.arena;
+  arena.restart();
+  const int D = net.D, H = net.H, K = net.K, K8 = ceil_to(K, 8), HID = net.HID, u_row = net.I - HID;
+  const Sight &sight = plan.labeled[0];
+  const int first = sight.first, count = sight.count();
+  const long stride = ceil_to(count, 8);
+  float *h = arena.floats(D), *normed = arena.floats(D), *in = arena.floats(net.I), *joined = arena.floats(net.J);
+  float *q = arena.floats((size_t)H * K8), *scores = arena.floats(H * stride), *tile = arena.floats(8 * K8);
+  float *inverse_sum = arena.floats(H), *out = arena.floats(D);
+  if (net.model.use_input) {
+    multiply_vector(D, net.F, net.value(0), s.x, h);
+    for (int d = 0; d < D; d++) h[d] += net.value(1)[d];
+  } else {
+    std::memcpy(h, net.value(0), sizeof(float) * D);
+  }
+  const int num_softmax = net.model.has_softmax ? 1 : 0;
+  float *of_copy = s.log_probs ? s.log_probs + (long)num_softmax * net.NC : nullptr;
+  if (net.model.has_copy) copy_one(pass, net.copy, D, 0, h, of_copy);
+  const float scale = 1.0f / std::sqrt((float)K);
+  for (int l = 0; l < net.L; l++) {
+    layer_norm_one(D, h, net.block(l, NORM_WEIGHT), net.block(l, NORM_BIAS), normed);
+    multiply_vector(net.I, D, net.block(l, IN_PROJ), normed, in);
+    const float *bias = net.block(l, MLP_BIAS), *u = in + u_row;
+    int i = 0;
+    v8 y, slope;
+    for (; i + 8 <= HID; i += 8) {
+      gelu8(load(u + i) + load(bias + i), y, slope);
+      store(joined + i, y);
+    }
+    for (; i < HID; i++) {
+      gelu8(fill(u[i] + bias[i]), y, slope);
+      joined[i] = y[0];
+    }
+    if (net.attention) {
+      for (int head = 0; head < H; head++) {
+        float *to = q + head * K8;
+        for (int k = 0; k < K8; k++) to[k] = k < K ? in[head * K + k] * scale : 0.0f;
+        if (net.rotates()) rotate_row(net.model.rotary + (long)plan.at(0) * K, K, to, to);
+      }
+      score_one(net, s.keys + l * s.block_stride, first, first + count, plan.origin, q, scores, stride, tile,
+                inverse_sum);
+      mix_values_one(net, s.values + l * s.block_stride + (long)first * K, count, scores, stride, inverse_sum,
+                     joined + HID);
+      if (s.new_keys) {
+        const float *key_label = s.y ? net.block(l, KEY_LABELS) + s.y[0] * K : nullptr;
+        const float *value_label = s.y ? net.block(l, VALUE_LABELS) + s.y[0] * K : nullptr;
+        for (int k = 0; k < K; k++) {
+          s.new_keys[l * K + k] = in[D + k] + (s.y ? key_label[k] : 0.0f);
+          s.new_values[l * K + k] = in[D + K + k] + (s.y ? value_label[k] : 0.0f);
+        }
+      }
+    }
+    multiply_vector(D, net.J, net.block(l, OUT_PROJ), joined, out);
+    for (int d = 0; d < D; d++) h[d] += out[d];
+  }
+  if (num_softmax && s.log_probs) softmax_one(pass, h, normed, s.log_probs);
+  if (net.model.has_deep_copy) {
+    multiply_vector(net.W_deep, D, net.value(net.deep_copy + 3), h, out);
+    float *to = of_copy ? of_copy + (net.model.has_copy ? (long)net.NC : 0) : nullptr;
+    copy_one(pass, net.deep_copy, net.W_deep, net.model.has_copy ? D : 0, out, to);
+  }
+}
+
+}  // namespace prequential

@@ -1,0 +1,435 @@
+// The pi-transformer of models/pi.py for vectors on a CPU in float32: predictions, passes, gradient steps and the EMA,
+// all of it in place on torch's own tensors.
+//
+// kernels.h has products and elementwise functions, model.h what a pass is given, blocks.h and heads.h the pass over
+// panels of 16 tokens, one_example.h the pass over one token. This file adds up the gradients, takes the step, and has
+// the functions that transformer.py calls.
+//
+// A step has three phases. (1) Each stream runs forward and backward alone; it leaves the gradient behind every product
+// and what went into it. (2) The gradient of each parameter is summed over all streams in their order. (3) If all of it
+// is finite, AdamW moves the parameters. Threads share the streams in phase 1 and rows of parameters in 2 and 3, so that
+// no sum depends on how many there are.
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "one_example.h"
+
+namespace prequential {
+namespace {
+
+// The gradient of one parameter (rows, cols): how it comes about from what each stream left.
+struct Gradient {
+  enum Kind {
+    PRODUCT,   // sum over tokens of left [panel][rows][16] times right (tokens, stride)
+    ROW_SUMS,  // sum over tokens of left [panel][rows][16]
+    SUMS,      // left (rows) as it is
+    BY_LABEL,  // row y of each token gets left (tokens, cols rounded up to 16)
+  } kind;
+  int rows, cols;
+  long stride;        // between rows of the sum
+  long panel_stride;  // between panels of `left`
+  std::vector<std::pair<const float *, const float *>> of_streams;
+  float *sum = nullptr;
+};
+
+class Trainer {
+ public:
+  Trainer(const Net &net, std::vector<std::unique_ptr<Pass>> &passes, const Step &step, Arena &arena)
+      : net_(net), passes_(passes), step_(step), gradients_(net.count) {
+    arena.restart();
+    find_sources();
+    for (int i = 0; i < net.count; i++) {
+      Gradient &g = gradients_[i];
+      net.shape(i, g.rows, g.cols);
+      g.stride = g.kind == Gradient::PRODUCT ? ceil_to(g.cols, 16) : g.cols;
+      g.sum = arena.floats((size_t)g.rows * g.stride);
+    }
+  }
+
+  // What part `part` of `parts` does in phase 2: whether all of its sums are finite.
+  bool sum_gradients(int part, int parts) {
+    bool finite = true;
+    for (Gradient &g : gradients_) {
+      const int begin = (int)((int64_t)g.rows * part / parts), end = (int)((int64_t)g.rows * (part + 1) / parts);
+      switch (g.kind) {
+        case Gradient::PRODUCT: sum_products(g, begin, end); break;
+        case Gradient::ROW_SUMS: sum_rows(g, begin, end); break;
+        case Gradient::SUMS: sum_streams(g, begin, end); break;
+        case Gradient::BY_LABEL: sum_by_label(g, begin, end); break;
+      }
+      for (int r = begin; r < end; r++) {
+        v8 probe = fill(0.0f);  // stays 0, but is NaN behind anything that is not finite
+        float last = 0;
+        const float *row = g.sum + r * g.stride;
+        int c = 0;
+        for (; c + 8 <= g.cols; c += 8) probe += load(row + c) * 0.0f;
+        for (; c < g.cols; c++) last += row[c] * 0.0f;
+        finite &= sum(probe) + last == 0.0f;
+      }
+    }
+    return finite;
+  }
+
+  // ... and in phase 3
+  void move(int part, int parts) {
+    for (int i = 0; i < net_.count; i++) {
+      const Gradient &g = gradients_[i];
+      const Parameter &p = net_.model.parameters[i];
+      const int begin = (int)((int64_t)g.rows * part / parts), end = (int)((int64_t)g.rows * (part + 1) / parts);
+      const double t = (double)p.step[0] + 1;
+      const float size = (float)(step_.learning_rate / (1 - std::pow(step_.beta1, t)));
+      const float root = (float)(1 / std::sqrt(1 - std::pow(step_.beta2, t)));
+      const float keep = (float)(1 - step_.learning_rate * p.weight_decay);
+      if (g.stride == g.cols)
+        adamw(p, g.sum, (int64_t)begin * g.cols, (int64_t)begin * g.cols, (int64_t)(end - begin) * g.cols, size, root,
+              keep);
+      else
+        for (int r = begin; r < end; r++)
+          adamw(p, g.sum, (int64_t)r * g.cols, (int64_t)r * g.stride, g.cols, size, root, keep);
+    }
+  }
+
+  void count_step() {
+    for (int i = 0; i < net_.count; i++) net_.model.parameters[i].step[0] += 1;
+  }
+
+ private:
+  const Net &net_;
+  const std::vector<std::unique_ptr<Pass>> &passes_;
+  const Step &step_;
+  std::vector<Gradient> gradients_;
+
+  void find_sources() {
+    const int D = net_.D, I = net_.I, u_row = (net_.I - net_.HID) * PANEL;
+    auto set = [&](int i, Gradient::Kind kind, long panel_stride, auto left, auto right) {
+      gradients_[i].kind = kind, gradients_[i].panel_stride = panel_stride;
+      for (const auto &pass : passes_) gradients_[i].of_streams.push_back({left(*pass), right(*pass)});
+    };
+    auto none = [](Pass &) { return (const float *)nullptr; };
+    const long wide = (long)D * PANEL;
+    auto d_h = [](Pass &p) { return p.d_h; };
+    if (net_.model.use_input) {
+      set(0, Gradient::PRODUCT, wide, d_h, [](Pass &p) { return p.x_tokens; });
+      set(1, Gradient::ROW_SUMS, wide, d_h, none);
+    } else {
+      set(0, Gradient::ROW_SUMS, wide, d_h, none);
+    }
+    for (int l = 0; l < net_.L; l++) {
+      const long in_stride = (long)I * PANEL;
+      auto role = [&](BlockRole r) { return net_.of_block(l, r); };
+      auto d_in = [l](Pass &p) { return p.blocks[l].d_in; };
+      set(role(MLP_BIAS), Gradient::ROW_SUMS, in_stride, [=](Pass &p) { return p.blocks[l].d_in + u_row; }, none);
+      set(role(NORM_WEIGHT), Gradient::SUMS, 0, [l](Pass &p) { return p.blocks[l].d_norm; }, none);
+      set(role(NORM_BIAS), Gradient::SUMS, 0, [=](Pass &p) { return p.blocks[l].d_norm + D; }, none);
+      set(role(IN_PROJ), Gradient::PRODUCT, in_stride, d_in, [l](Pass &p) { return p.blocks[l].normed_tokens; });
+      set(role(OUT_PROJ), Gradient::PRODUCT, wide, [l](Pass &p) { return p.blocks[l].d_out; },
+          [l](Pass &p) { return p.blocks[l].joined_tokens; });
+      if (!net_.attention) continue;
+      set(role(KEY_LABELS), Gradient::BY_LABEL, 0, [l](Pass &p) { return p.blocks[l].d_keys; }, none);
+      set(role(VALUE_LABELS), Gradient::BY_LABEL, 0, [l](Pass &p) { return p.blocks[l].d_values; }, none);
+    }
+    if (net_.model.has_softmax) {
+      const long logits = (long)net_.NC * PANEL;
+      auto d_logits = [](Pass &p) { return p.d_logits; };
+      set(net_.softmax, Gradient::SUMS, 0, [](Pass &p) { return p.d_readout_norm; }, none);
+      set(net_.softmax + 1, Gradient::SUMS, 0, [=](Pass &p) { return p.d_readout_norm + D; }, none);
+      set(net_.softmax + 2, Gradient::PRODUCT, logits, d_logits, [](Pass &p) { return p.readout_tokens; });
+      set(net_.softmax + 3, Gradient::ROW_SUMS, logits, d_logits, none);
+    }
+    for (int i = 0; i < 3; i++) {
+      if (net_.model.has_copy)
+        set(net_.copy + i, Gradient::SUMS, 0, [i](Pass &p) { return p.d_copy[0] + i; }, none);
+      if (net_.model.has_deep_copy)
+        set(net_.deep_copy + i, Gradient::SUMS, 0, [i](Pass &p) { return p.d_copy[1] + i; }, none);
+    }
+    if (net_.model.has_deep_copy)
+      set(net_.deep_copy + 3, Gradient::PRODUCT, (long)net_.W_deep * PANEL, [](Pass &p) { return p.d_projected; },
+          [](Pass &p) { return p.trunk_tokens; });
+  }
+
+  void sum_products(Gradient &g, int begin, int end) {
+    for (int j = 0; j < g.cols; j += PANEL)
+      in_tiles(begin, end, [&](auto rows, int i) __attribute__((always_inline)) {
+        constexpr int R = decltype(rows)::value;
+        v8 acc[R][2] = {};
+        for (size_t s = 0; s < passes_.size(); s++) {
+          const float *left = g.of_streams[s].first + (long)i * PANEL, *right = g.of_streams[s].second + j;
+          for (int p = 0; p < passes_[s]->plan.panels; p++)
+            multiply_tile<R, false>(PANEL, left + p * g.panel_stride, PANEL, right + (long)p * PANEL * g.stride,
+                                    g.stride, acc);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) store2(g.sum + (i + r) * g.stride + j, acc[r][0], acc[r][1]);
+      });
+  }
+  void sum_rows(Gradient &g, int begin, int end) {
+    for (int r = begin; r < end; r++) {
+      v8 total = fill(0.0f);
+      for (size_t s = 0; s < passes_.size(); s++)
+        for (int p = 0; p < passes_[s]->plan.panels; p++) {
+          const float *left = g.of_streams[s].first + p * g.panel_stride + (long)r * PANEL;
+          total += load(left) + load(left + 8);
+        }
+      g.sum[r] = sum(total);
+    }
+  }
+  void sum_streams(Gradient &g, int begin, int end) {
+    for (int r = begin; r < end; r++) {
+      g.sum[r] = 0;
+      for (const auto &source : g.of_streams) g.sum[r] += source.first[r];
+    }
+  }
+  void sum_by_label(Gradient &g, int begin, int end) {
+    std::memset(g.sum + begin * g.stride, 0, sizeof(float) * (end - begin) * g.stride);
+    for (size_t s = 0; s < passes_.size(); s++) {
+      const Pass &pass = *passes_[s];
+      for (int t = 0; t < pass.plan.S; t++) {
+        const int64_t y = pass.stream.y[t];
+        if (y < begin || y >= end) continue;
+        const float *from = g.of_streams[s].first + (long)t * pass.K16;
+        for (int c = 0; c < g.cols; c++) g.sum[y * g.stride + c] += from[c];
+      }
+    }
+  }
+
+  void adamw(const Parameter &q, const float *gradient, int64_t at, int64_t from, int64_t n, float size, float root,
+             float keep) {
+    float *__restrict p = q.value + at, *__restrict m = q.exp_avg + at, *__restrict v = q.exp_avg_sq + at;
+    const float *__restrict g = gradient + from;
+    const float rate1 = (float)(1 - step_.beta1), beta2 = (float)step_.beta2, rate2 = (float)(1 - step_.beta2);
+    const float eps = (float)step_.eps;
+    for (int64_t i = 0; i < n; i++) {
+      const float first = m[i] + (g[i] - m[i]) * rate1, second = v[i] * beta2 + g[i] * g[i] * rate2;
+      m[i] = first;
+      v[i] = second;
+      p[i] = p[i] * keep - size * first / (__builtin_sqrtf(second) * root + eps);
+    }
+  }
+};
+
+// Lets threads wait for each other between phases.
+class Barrier {
+ public:
+  explicit Barrier(int count) : count_(count) {}
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int round = round_;
+    if (++waiting_ == count_) {
+      waiting_ = 0, round_++;
+      all_.notify_all();
+    } else {
+      all_.wait(lock, [&] { return round_ != round; });
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_;
+  int count_, waiting_ = 0, round_ = 0;
+};
+
+// f(part, parts, barrier) in so many threads, or as many as the system gives; the caller is the first.
+template <class F> void in_threads(int count, F f) {
+  std::mutex mutex;
+  std::vector<std::thread> others;
+  std::unique_ptr<Barrier> barrier;
+  int parts = 0;
+  {
+    std::unique_lock<std::mutex> hold(mutex);  // nobody begins before it is known how many there are
+    others.reserve(count);
+    try {
+      for (int i = 1; i < count; i++)
+        others.emplace_back([&, i] {
+          { std::unique_lock<std::mutex> begin(mutex); }
+          f(i, parts, *barrier);
+        });
+    } catch (const std::system_error &) {
+    }
+    parts = (int)others.size() + 1;
+    barrier = std::make_unique<Barrier>(parts);
+  }
+  f(0, parts, *barrier);
+  for (std::thread &other : others) other.join();
+}
+
+void forward_backward(Pass &pass) {
+  pass.prepare();
+  embed(pass);
+  if (pass.net.rotates()) fill_rotations(pass);
+  for (int l = 0; l < pass.net.L; l++) block_forward(pass, l);
+  heads(pass);
+  if (!pass.train) return;
+  for (int l = pass.net.L - 1; l >= 0; l--) block_backward(pass, l);
+  if (pass.d_embedded) {
+    const long n = (long)pass.tokens() * pass.net.D;
+    for (long i = 0; i < n; i += 8) store(pass.d_h + i, load(pass.d_h + i) + load(pass.d_embedded + i));
+  }
+}
+
+// Memory of the calling thread, one arena for each stream and one for the sums.
+std::vector<std::unique_ptr<Arena>> &arenas(size_t count) {
+  static thread_local std::vector<std::unique_ptr<Arena>> mine;
+  while (mine.size() < count) mine.push_back(std::make_unique<Arena>());
+  return mine;
+}
+
+constexpr int ALONE = 3;  // so many examples to predict are computed one by one; more, in panels
+
+Error forward(const Net &net, const Stream &s, Arena &arena) {
+  Pass pass(net, s, arena, false);
+  if (Error error = pass.plan.make(net, s)) return error;
+  if (s.length == 1 && !pass.plan.any_unlabeled) {
+    forward_one(pass);
+    return OK;
+  }
+  if (!s.y && !s.visible && s.length <= ALONE && !s.new_keys && !s.new_example_keys) {
+    std::vector<float> log_probs((size_t)net.num_heads_out * net.NC);
+    for (int t = 0; t < s.length; t++) {
+      Stream one = s;
+      one.length = 1, one.log_probs = log_probs.data();
+      if (s.x) one.x = s.x + (long)t * net.F;
+      if (s.num_seen) one.num_seen = s.num_seen + t;
+      Pass of_one(net, one, arena, false);
+      if (Error error = of_one.plan.make(net, one)) return error;
+      forward_one(of_one);
+      for (int head = 0; s.log_probs && head < net.num_heads_out; head++)
+        std::memcpy(s.log_probs + ((long)head * s.length + t) * net.NC, &log_probs[(size_t)head * net.NC],
+                    sizeof(float) * net.NC);
+    }
+    return OK;
+  }
+  forward_backward(pass);
+  return OK;
+}
+
+Error train(const Net &net, const Stream *streams, int count, const Step &step, int threads, int *finite, double *loss) {
+  auto &memory = arenas(count + 1);
+  std::vector<std::unique_ptr<Pass>> passes;
+  for (int s = 0; s < count; s++) {
+    passes.push_back(std::make_unique<Pass>(net, streams[s], *memory[s], true));
+    if (!streams[s].y) return BAD_STREAM;
+    if (Error error = passes[s]->plan.make(net, streams[s])) return error;
+    passes[s]->loss_weight = 1.0f / ((float)count * streams[s].length);
+  }
+  std::unique_ptr<Trainer> trainer;
+  std::atomic<int> next{0};
+  std::atomic<bool> all_finite{true}, failed{false};
+  in_threads(std::min(threads, 1024), [&](int part, int parts, Barrier &barrier) {
+    NoDenormals guard;
+    auto phase = [&](auto work) {
+      try {
+        if (!failed) work();
+      } catch (const std::bad_alloc &) {
+        failed = true;
+      }
+      barrier.wait();
+    };
+    phase([&] {
+      for (int s; (s = next++) < count;) forward_backward(*passes[s]);
+    });
+    phase([&] {
+      if (part == 0) trainer = std::make_unique<Trainer>(net, passes, step, *memory[count]);
+    });
+    phase([&] {
+      if (!trainer->sum_gradients(part, parts)) all_finite = false;
+    });
+    phase([&] {
+      if (all_finite) trainer->move(part, parts);
+    });
+  });
+  if (failed) return NO_MEMORY;
+  if (all_finite) trainer->count_step();
+  *finite = all_finite;
+  *loss = 0;
+  for (const auto &pass : passes) *loss += pass->loss;
+  return OK;
+}
+
+}  // namespace
+}  // namespace prequential
+
+using namespace prequential;
+
+// Every function gives 0, or the number of what is wrong with its arguments; then it has changed nothing.
+extern "C" {
+
+const char *transformer_error(int error) {
+  switch (error) {
+    case OK: return "";
+    case BAD_MODEL: return "the parameters do not fit the sizes of the model";
+    case BAD_STREAM: return "the sizes of examples and past do not fit each other";
+    case BAD_LABEL: return "a class id is not one of the model's";
+    case BAD_VISIBLE: return "an example would see itself or a later one";
+    case TOO_LONG: return "examples are further apart than the rotary embedding reaches";
+    case NO_MEMORY: return "there is not enough memory";
+  }
+  return "unknown";
+}
+
+// A pass without gradients over one stream.
+int transformer_forward(const Model *model, const Stream *stream) {
+  try {
+    if (!model || !stream) return BAD_MODEL;
+    const Net net(*model);
+    if (Error error = net.check(false)) return error;
+    NoDenormals guard;
+    return forward(net, *stream, *arenas(1)[0]);
+  } catch (const std::exception &) {
+    return NO_MEMORY;
+  }
+}
+
+// One gradient step on the mean over streams of their mean losses; of each token it is the sum over all heads.
+// Where a gradient is not finite, `finite` is 0 and the step is not taken.
+int transformer_step(const Model *model, const Stream *streams, int count, const Step *step, int threads, int *finite,
+                     double *loss) {
+  try {
+    if (!model || !streams || !step || !finite || !loss) return BAD_MODEL;
+    if (count < 1 || threads < 1) return BAD_STREAM;
+    const Net net(*model);
+    if (Error error = net.check(true)) return error;
+    return train(net, streams, count, *step, threads, finite, loss);
+  } catch (const std::exception &) {
+    return NO_MEMORY;
+  }
+}
+
+// The parameters of `average` move towards those of `model` by this part of the way, as torch.lerp does.
+int transformer_lerp(const Model *average, const Model *model, double part) {
+  if (!average || !model) return BAD_MODEL;
+  const Net from(*model), to(*average);
+  if (from.check(false) || to.check(false) || from.count != to.count) return BAD_MODEL;
+  for (int i = 0; i < from.count; i++)
+    if (model->parameters[i].size != average->parameters[i].size) return BAD_MODEL;
+  NoDenormals guard;
+  const float w = (float)part;
+  for (int i = 0; i < from.count; i++) {
+    float *__restrict a = average->parameters[i].value;
+    const float *__restrict b = model->parameters[i].value;
+    const int64_t n = model->parameters[i].size;
+    if (w < 0.5f)
+      for (int64_t j = 0; j < n; j++) a[j] += w * (b[j] - a[j]);
+    else
+      for (int64_t j = 0; j < n; j++) a[j] = b[j] - (b[j] - a[j]) * (1 - w);
+  }
+  return OK;
+}
+
+// Adds the label y to the keys and values (L, K) that a prediction of one example gave without it.
+int transformer_attach_label(const Model *model, int64_t y, float *keys, float *values) {
+  if (!model || !keys || !values) return BAD_MODEL;
+  const Net net(*model);
+  if (Error error = net.check(false)) return error;
+  if (y < 0 || y >= net.NC) return BAD_LABEL;
+  for (int l = 0; net.attention && l < net.L; l++)
+    for (int k = 0; k < net.K; k++) {
+      keys[l * net.K + k] += net.block(l, KEY_LABELS)[y * net.K + k];
+      values[l * net.K + k] += net.block(l, VALUE_LABELS)[y * net.K + k];
+    }
+  return OK;
+}
+}

@@ -1,0 +1,401 @@
+"""The pi-transformer in C++: passes and gradient steps in place on a model's own parameters and its optimizer's moments.
+
+What it gives is what `models.pi` and `learners.transformer.trainer` give, up to rounding. Shape letters: L blocks, M
+heads, S new examples, P past ones, F features, K classes (in the C++ files NC), C window.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from prequential.models.heads import CopyHead
+from prequential.models.kv_cache import KVState
+from prequential.models.lookback import LookBack
+from prequential.models.pi import PiTransformer
+from prequential.models.transformer import Transformer
+from prequential.native.library import library
+
+_pointer, _int = ctypes.c_void_p, ctypes.c_int32
+
+
+class _Parameter(ctypes.Structure):
+    _fields_ = [
+        *((name, _pointer) for name in ("value", "exp_avg", "exp_avg_sq", "step")),
+        ("size", ctypes.c_int64),
+        ("weight_decay", ctypes.c_double),
+    ]
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [
+        ("parameters", ctypes.POINTER(_Parameter)),
+        ("rotary", _pointer),
+        *((name, _int) for name in ("num_parameters", "rotary_length", "features", "width", "num_heads")),
+        *((name, _int) for name in ("mlp_width", "depth", "num_classes", "window")),
+        *((name, _int) for name in ("use_input", "has_softmax", "has_copy", "has_deep_copy")),
+    ]
+
+
+class _Stream(ctypes.Structure):
+    _fields_ = [
+        *((name, _pointer) for name in ("x", "y", "num_seen", "visible")),
+        *((name, _pointer) for name in ("keys", "values", "example_keys", "example_labels")),
+        *((name, _pointer) for name in ("log_probs", "new_keys", "new_values", "new_example_keys")),
+        ("block_stride", ctypes.c_int64),
+        *((name, _int) for name in ("length", "past", "past_examples", "padding")),
+    ]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_double) for name in ("learning_rate", "beta1", "beta2", "eps")]
+
+
+class StreamInput(NamedTuple):
+    """Consecutive examples of one stream, and what they look back on."""
+
+    x: np.ndarray  # (S, F)
+    y: np.ndarray | None  # (S,) class ids; None: they are to be predicted
+    num_seen: np.ndarray  # (S,) how many labels had been seen before each
+    past: KVState  # of this stream alone
+    look: LookBack | None = None  # what each may see, where labels come late
+
+
+class NativePass(NamedTuple):
+    """What a pass gives of one stream."""
+
+    log_probs: Tensor | None  # (M, S, K); None: not asked for
+    new: KVState  # the keys and values of the examples
+
+
+class StepResult(NamedTuple):
+    """What a gradient step gives."""
+
+    passes: list[NativePass]  # of each stream, from before the step
+    finite: bool  # False: a gradient was not finite, so the step was not taken
+    loss: float  # mean over streams of their mean losses, summed over heads
+
+
+def unsupported(model: Transformer) -> str | None:
+    """Why the native core cannot compute this model, in words that end a sentence; None: it can."""
+    settings = model.settings
+    if type(model) is not PiTransformer:
+        return f"the native core has the pi-transformer only, not {settings.model}"
+    if model.extractor is not None:
+        return "the native core takes vectors only, not images"
+    if settings.precision != "float32":
+        return f"the native core computes in float32 only, not in {settings.precision}"
+    if model.rotary.table.device.type != "cpu":
+        return f"the native core computes on the CPU only, not on {model.rotary.table.device}"
+    if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+        return "the native core takes parameters in float32 only"
+    found = library()
+    return None if found.library is not None else found.reason
+
+
+class NativeTransformer:
+    """A model that predicts and learns in the native core.
+
+    It owns nothing: parameters are the model's, moments the optimizer's. Where they have been replaced by others, as when
+    classes are added or a state is loaded, the next call finds the new ones.
+
+    Parameters
+    ----------
+    model
+        One for which `unsupported` gives None.
+    adamw
+        What trains it, for `step`.
+    """
+
+    def __init__(self, model: Transformer, adamw: torch.optim.AdamW | None = None) -> None:
+        reason = unsupported(model)
+        if reason is not None:
+            raise ValueError(reason)
+        self.model, self.adamw = model, adamw
+        self._functions = _functions()
+        self._lock = threading.Lock()
+        self._parameters = _in_order(model)
+        heads = list(model.output_heads.values())
+        self._num_heads = len(heads)
+        self._key_width = sum(head.key_width for head in heads if isinstance(head, CopyHead))
+        settings = model.settings
+        self._attention = bool(settings.window and len(model.blocks))
+        self._shape = len(model.blocks), settings.key_width
+        self._decay: dict[int, float] = {}
+        self._bound = self._bind(self._pointers(), None)
+        self._trained: _Bound | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NativeTransformer:
+        return NativeTransformer(deepcopy(self.model, memo), deepcopy(self.adamw, memo))
+
+    def forward(
+        self, x: np.ndarray, y: np.ndarray, num_seen: np.ndarray, past: KVState, look: LookBack | None = None
+    ) -> NativePass:
+        """A pass over consecutive labeled examples of one stream: log-probabilities, and their keys and values."""
+        return self._forward(StreamInput(x, y, num_seen, past, look), state=True)
+
+    def predict_next(self, x: np.ndarray, num_seen: np.ndarray, past: KVState) -> NativePass:
+        """n examples (n, F), every one as the next after the past. Of one alone also the keys and values."""
+        return self._forward(StreamInput(x, None, num_seen, past), state=len(x) == 1)
+
+    def predict_late(self, x: np.ndarray, num_seen: np.ndarray, past: KVState, look: LookBack) -> NativePass:
+        """n examples (n, F), of which `look` says what each of them sees."""
+        return self._forward(StreamInput(x, None, num_seen, past, look), state=False)
+
+    def attach_label(self, new: KVState, y: int) -> KVState:
+        """The keys and values of an example from `predict_next`, now with its label: to the bit what a pass gives."""
+        (keys, values), (example_keys, labels) = new.tokens, new.examples
+        if self._attention:
+            keys, values = keys.clone(), values.clone()
+            code = self._functions.transformer_attach_label(
+                self._fresh().address, y, keys.data_ptr(), values.data_ptr()
+            )
+            self._check(code)
+        if self._key_width:
+            labels = torch.full_like(labels, y)
+        return KVState((keys, values), (example_keys, labels))
+
+    def step(self, streams: Sequence[StreamInput], *, log_probs: bool = True, threads: int = 1) -> StepResult:
+        """One step of AdamW on the mean loss of some streams, which may have any lengths.
+
+        The result is the same for any number of threads. `log_probs` says whether they are asked for.
+        """
+        assert self.adamw is not None
+        group = self.adamw.param_groups[0]
+        bound = self._fresh_trained()
+        made = [self._stream(stream, state=True, log_probs=log_probs) for stream in streams]
+        given = (_Stream * len(made))(*(each.stream for each in made))
+        step = _Step(group["lr"], *group["betas"], group["eps"])
+        finite, loss = ctypes.c_int(), ctypes.c_double()
+        code = self._functions.transformer_step(
+            bound.address, ctypes.addressof(given), len(made), ctypes.addressof(step), threads, finite, loss
+        )
+        self._check(code)
+        return StepResult([each.given for each in made], bool(finite.value), loss.value)
+
+    def update_ema(self, model: NativeTransformer, decay: float) -> None:
+        """Moves the parameters towards those of another model: decay × these + (1 - decay) × those."""
+        self._check(self._functions.transformer_lerp(self._fresh().address, model._fresh().address, 1 - decay))
+
+    def rebind(self) -> None:
+        """Finds parameters and moments anew. Every call does so by itself where they have been replaced."""
+        with self._lock:
+            self._bound, self._trained = self._bind(self._pointers(), None), None
+
+    def _forward(self, stream: StreamInput, *, state: bool) -> NativePass:
+        made = self._stream(stream, state=state, log_probs=True)
+        self._check(self._functions.transformer_forward(self._fresh().address, ctypes.addressof(made.stream)))
+        return made.given
+
+    def _stream(self, given: StreamInput, *, state: bool, log_probs: bool) -> _Made:
+        """The structure of one stream, and the tensors that its results go to."""
+        past = given.past
+        (keys, values), (example_keys, labels) = past.tokens, past.examples
+        x: np.ndarray | None = None
+        S = len(given.x)
+        if self.model.settings.use_input:
+            x = np.ascontiguousarray(given.x, dtype=np.float32)
+            if x.shape != (S, self.model.features):
+                raise ValueError(f"x has shape {x.shape}, expected {(S, self.model.features)}")
+        y = None if given.y is None else np.ascontiguousarray(given.y, dtype=np.int64)
+        num_seen = np.ascontiguousarray(given.num_seen, dtype=np.int64)
+        if num_seen.shape != (S,) or (y is not None and y.shape != (S,)):
+            raise ValueError(f"{S} examples have {num_seen.shape} counts and {None if y is None else y.shape} labels")
+        visible = None if given.look is None else _visible(given.look, self.model.settings.window, y is not None)
+        if visible is not None and len(visible) != S:
+            raise ValueError(f"{len(visible)} ranges are given for {S} examples")
+        L, width = self._shape
+        K = self.model.num_classes
+        out = torch.empty(self._num_heads, S, K) if log_probs else None
+        new_tokens, new_examples = past.tokens, past.examples
+        P = PE = block_stride = 0
+        k = v = ek = el = nk = nv = ne = None
+        if self._attention:
+            P = keys.shape[2]
+            if keys.shape != (L, 1, P, width) or values.shape != keys.shape:
+                raise ValueError(f"past keys have shape {tuple(keys.shape)}, expected {(L, 1, P, width)}")
+            keys, values = _rows(keys, width), _rows(values, width)
+            block_stride = keys.stride(0) if L > 1 else P * width
+            if L > 1 and values.stride(0) != block_stride:
+                keys, values = keys.contiguous(), values.contiguous()
+                block_stride = P * width
+            k, v = keys.data_ptr(), values.data_ptr()
+            if state:
+                new_tokens = torch.empty(L, 1, S, width), torch.empty(L, 1, S, width)
+                nk, nv = new_tokens[0].data_ptr(), new_tokens[1].data_ptr()
+        if self._key_width:
+            PE = example_keys.shape[2]
+            if example_keys.shape != (1, 1, PE, self._key_width) or labels.shape != (1, 1, PE, 1):
+                shapes = tuple(example_keys.shape), tuple(labels.shape)
+                raise ValueError(f"past examples have shapes {shapes}, expected (1, 1, {PE}, {self._key_width})")
+            example_keys, labels = _rows(example_keys, self._key_width), _rows(labels, 1)
+            ek, el = example_keys.data_ptr(), labels.data_ptr()
+            if state:
+                of_y = torch.zeros(S, dtype=torch.int64) if y is None else torch.from_numpy(y).clone()
+                new_examples = torch.empty(1, 1, S, self._key_width), of_y.view(1, 1, S, 1)
+                ne = new_examples[0].data_ptr()
+        unseen = S > 0 and num_seen[0] < K
+        stream = _Stream(
+            None if x is None else x.ctypes.data,
+            None if y is None else y.ctypes.data,
+            num_seen.ctypes.data if unseen else None,
+            None if visible is None else visible.ctypes.data,
+            *(k, v, ek, el),
+            None if out is None else out.data_ptr(),
+            *(nk, nv, ne),
+            *(block_stride, S, P, PE, 0),
+        )
+        alive = (x, y, num_seen, visible, keys, values, example_keys, labels)
+        return _Made(stream, NativePass(out, KVState(new_tokens, new_examples)), alive)
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise ValueError(f"the native core: {self._functions.transformer_error(code).decode()}")
+
+    def _pointers(self) -> list[int]:
+        return [parameter.data_ptr() for parameter in self._parameters]
+
+    def _fresh(self) -> _Bound:
+        """What the parameters are bound to, found anew where one has been replaced."""
+        bound, pointers = self._bound, self._pointers()
+        if bound.pointers != pointers:
+            bound = self._bound = self._bind(pointers, None)
+        return bound
+
+    def _fresh_trained(self) -> _Bound:
+        assert self.adamw is not None
+        state = self.adamw.state
+        if any(parameter not in state for parameter in self._parameters):
+            for parameter in self._parameters:  # as AdamW does in its first step
+                state[parameter] = {
+                    "step": torch.zeros(()),
+                    "exp_avg": torch.zeros_like(parameter.data),
+                    "exp_avg_sq": torch.zeros_like(parameter.data),
+                }
+        moments = [
+            state[parameter][name] for parameter in self._parameters for name in ("exp_avg", "exp_avg_sq", "step")
+        ]
+        pointers = self._pointers() + [moment.data_ptr() for moment in moments]
+        if self._trained is None or self._trained.pointers != pointers:
+            self._trained = self._bind(pointers, moments)
+        return self._trained
+
+    def _bind(self, pointers: list[int], moments: list[Tensor] | None) -> _Bound:
+        model, settings = self.model, self.model.settings
+        decay = {} if self.adamw is None else _weight_decay(self.adamw)
+        parameters = (_Parameter * len(self._parameters))()
+        alive: list[Any] = [parameters]
+        for i, parameter in enumerate(self._parameters):
+            value = parameter.detach()
+            of_it = [] if moments is None else moments[3 * i : 3 * i + 3]
+            for tensor in (value, *of_it):
+                if tensor.dtype != torch.float32 or not tensor.is_contiguous():
+                    raise ValueError("the native core takes contiguous tensors in float32 only")
+            if of_it and (of_it[0].shape != value.shape or of_it[1].shape != value.shape or of_it[2].numel() != 1):
+                raise ValueError(f"moments have shape {tuple(of_it[0].shape)}, expected {tuple(value.shape)}")
+            parameters[i] = _Parameter(
+                value.data_ptr(),
+                *((moment.data_ptr() for moment in of_it) if of_it else (None, None, None)),
+                value.numel(),
+                decay.get(id(parameter), 0.0),
+            )
+            alive += [value, *of_it]
+        rotary = None
+        if settings.positions == "rotary" and self._attention:
+            rotary = torch.view_as_real(model.rotary.table).contiguous()
+            alive.append(rotary)
+        heads = model.output_heads
+        made = _Model(
+            parameters,
+            None if rotary is None else rotary.data_ptr(),
+            len(parameters),
+            len(model.rotary.table),
+            *(model.features, settings.width, settings.effective_num_query_heads, settings.effective_mlp_width),
+            *(len(model.blocks), model.num_classes, settings.window, settings.use_input),
+            *("softmax" in heads, "copy" in heads, "deep-copy" in heads),
+        )
+        alive.append(made)
+        return _Bound(ctypes.addressof(made), pointers, alive)
+
+
+class _Bound(NamedTuple):
+    """The structure of a model with its parameters, and what must stay alive for it."""
+
+    address: int
+    pointers: list[int]
+    alive: list[Any]
+
+
+class _Made(NamedTuple):
+    stream: _Stream
+    given: NativePass
+    alive: tuple[Any, ...]
+
+
+def _in_order(model: Transformer) -> list[nn.Parameter]:
+    """The parameters in the order that model.h says."""
+    named = dict(model.named_parameters())
+    names = ["embed.weight", "embed.bias"] if model.settings.use_input else ["constant"]
+    for i, block in enumerate(model.all_blocks):
+        of_block = ["mlp_bias", "norm.weight", "norm.bias", "in_proj.weight", "out_proj.weight"]
+        of_block += ["key_labels.weight", "value_labels.weight"] if block.attention else []
+        names += [f"blocks.{i}.{name}" for name in of_block]
+    of_head = {
+        "softmax": ["norm.weight", "norm.bias", "readout.weight", "readout.bias"],
+        "copy": ["log_temperature", "recency_slope", "null_logit"],
+        "deep-copy": ["log_temperature", "recency_slope", "null_logit", "key_proj.weight"],
+    }
+    names += [f"output_heads.{head}.{name}" for head in model.output_heads for name in of_head[head]]
+    if set(names) != set(named):
+        raise ValueError(f"the native core does not know the parameters {sorted(set(named) - set(names))}")
+    return [named[name] for name in names]
+
+
+def _weight_decay(adamw: torch.optim.AdamW) -> dict[int, float]:
+    first = adamw.param_groups[0]
+    for group in adamw.param_groups:
+        if (group["lr"], group["betas"], group["eps"]) != (first["lr"], first["betas"], first["eps"]):
+            raise ValueError("the native core takes one learning rate for all parameters")
+        if group.get("amsgrad") or group.get("maximize"):
+            raise ValueError("the native core has plain AdamW only")
+    return {id(p): float(group["weight_decay"]) for group in adamw.param_groups for p in group["params"]}
+
+
+def _visible(look: LookBack, window: int, labeled: bool) -> np.ndarray:
+    """(S, 5) what each example sees, counted from the end of the past: `Visible` in model.h."""
+    if len(look.bound) != 1 or look.labeled != labeled:
+        raise ValueError("a look back must be of one stream, and labeled where the examples are")
+    bound = look.bound[0] if labeled else np.minimum(look.bound[0], 0)
+    visible = np.zeros((len(bound), 5), dtype=np.int32)
+    visible[:, 0], visible[:, 1], visible[:, 4] = bound - window, bound, look.position
+    return visible
+
+
+def _rows(tensor: Tensor, width: int) -> Tensor:
+    """A tensor (L, 1, P, width) whose rows lie next to each other."""
+    strides = tensor.stride()
+    fits = (width == 1 or strides[3] == 1) and (tensor.shape[2] <= 1 or strides[2] == width)
+    return tensor if fits else tensor.contiguous()
+
+
+def _functions() -> ctypes.CDLL:
+    found = library().library
+    assert found is not None
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    found.transformer_error.restype = ctypes.c_char_p
+    found.transformer_error.argtypes = [integer]
+    found.transformer_forward.argtypes = [pointer, pointer]
+    found.transformer_step.argtypes = [
+        *(pointer, pointer, integer, pointer, integer),
+        *(ctypes.POINTER(integer), ctypes.POINTER(ctypes.c_double)),
+    ]
+    found.transformer_lerp.argtypes = [pointer, pointer, ctypes.c_double]
+    found.transformer_attach_label.argtypes = [pointer, ctypes.c_int64, pointer, pointer]
+    return found
