@@ -11,8 +11,8 @@ import torch
 
 from prequential.learners.transformer.batch import Batch
 from prequential.learners.transformer.distributed import Ranks
-from prequential.learners.transformer.passes import head_log_probs
 from prequential.learners.transformer.optimizer import Optimizer
+from prequential.learners.transformer.passes import head_log_probs
 from prequential.learners.transformer.trainer import Trainer
 from prequential.models.kv_cache import KVState
 from prequential.models.lookback import LookBack
