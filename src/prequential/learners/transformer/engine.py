@@ -8,12 +8,18 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from prequential.errors import BadSetting
+from prequential.learners.transformer.distributed import Ranks
+from prequential.learners.transformer.native_engine import NativePasses, NativeSteps
+from prequential.learners.transformer.optimizer import Optimizer
+from prequential.learners.transformer.passes import Passes, TorchPasses
+from prequential.learners.transformer.steps import Steps, TorchSteps
+from prequential.models.transformer import Transformer
 from prequential.native.library import library
+from prequential.native.transformer import unsupported
 from prequential.settings import Settings
 
 EngineName = Literal["native", "torch"]
 VARIABLE = "PREQUENTIAL_ENGINE"  # what `engine="auto"` means in this process: auto, native or torch
-NATIVE_IS_WIRED = False
 
 LONG_NAMES: dict[str, str] = {"native": "the native core", "torch": "torch"}
 
@@ -44,7 +50,7 @@ def wanted_engine(settings: Settings) -> str:
 
 
 def choose_engine(
-    settings: Settings, *, device: torch.device, processes: int = 1, vectors: bool = True, only_pi_heads: bool = True
+    settings: Settings, *, device: torch.device, processes: int = 1, model: Transformer | None = None
 ) -> Choice:
     """The engine for a learner; where the settings ask for the native core and it cannot do the work, they are refused.
 
@@ -56,34 +62,41 @@ def choose_engine(
         Where it computes.
     processes
         How many processes share the streams.
-    vectors
-        Whether x are vectors, as far as one knows.
-    only_pi_heads
-        Whether all output heads are those of the package.
+    model
+        The network, once there is one.
     """
     wanted = wanted_engine(settings)
     if wanted == "torch":
         return Choice("torch", "engine is torch")
-    why = ""
-    if settings.model != "pi":
-        why = f"model is {settings.model}, and the native core does pi"
-    elif settings.precision != "float32":
-        why = f"precision is {settings.precision}, and the native core does float32"
-    elif device.type != "cpu":
-        why = f"device is {device}, and the native core computes on a CPU"
-    elif processes > 1:
-        why = f"{processes} processes share the streams, and the native core does one"
-    elif not vectors:
-        why = "x are images, and the native core does vectors"
-    elif not only_pi_heads:
-        why = "the model has output heads that the native core does not know"
-    elif not NATIVE_IS_WIRED:
-        why = "the native core was not built when this was installed (docs/native.md says how)"
-    else:
-        why = library().reason
+    why = _why_not_native(settings, device, processes, model)
     if why and wanted == "native":
         raise BadSetting(f"engine (native) cannot be used: {why}")
     return Choice("torch", why) if why else Choice("native")
+
+
+def _why_not_native(settings: Settings, device: torch.device, processes: int, model: Transformer | None) -> str:
+    """Why the native core cannot do the work; empty where it can, as far as one knows."""
+    if settings.model != "pi":
+        return f"model is {settings.model}, and the native core does pi"
+    if settings.precision != "float32":
+        return f"precision is {settings.precision}, and the native core does float32"
+    if device.type != "cpu":
+        return f"device is {device}, and the native core computes on a CPU"
+    if processes > 1:
+        return f"{processes} processes share the streams, and the native core does one"
+    if model is None:
+        return library().reason
+    return unsupported(model) or ""
+
+
+def make_passes(engine: Choice, model: Transformer) -> Passes:
+    """An engine's passes of a model that predicts."""
+    return NativePasses(model) if engine.name == "native" else TorchPasses(model)
+
+
+def make_steps(engine: Choice, model: Transformer, optimizer: Optimizer, ranks: Ranks) -> Steps:
+    """An engine's gradient steps on a model."""
+    return NativeSteps(model, optimizer) if engine.name == "native" else TorchSteps(model, optimizer, ranks)
 
 
 def changed_engine(before: str, now: EngineName) -> str:

@@ -31,11 +31,10 @@ from prequential.learners.replay import ReplayChunk
 from prequential.learners.transformer.async_trainer import AsyncTrainer
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.distributed import here
-from prequential.learners.transformer.engine import Choice, EngineName, changed_engine, choose_engine
+from prequential.learners.transformer.engine import Choice, EngineName, changed_engine, choose_engine, make_passes
 from prequential.learners.transformer.ensemble import Ensemble, Prediction
 from prequential.learners.transformer.experts import NetworkExpert, make_experts
 from prequential.learners.transformer.normalized_replay import NormalizedReplay
-from prequential.learners.transformer.passes import TorchPasses
 from prequential.learners.transformer.predictor import IdleTrainer, copy_predictor
 from prequential.learners.transformer.state_migrations import migrate_learner_state
 from prequential.learners.transformer.trainer import Trainer
@@ -146,7 +145,8 @@ class Learner(ChunkedLearner):
         self._own_extractor = _find_own_extractor(self.settings.extractor, extractor)
         check_missing(missing, self.settings.standardize)
         self.device = find_device(device)
-        choose_engine(self.settings, device=self.device)  # refuses what is known by now
+        if self.settings.engine == "native":
+            choose_engine(self.settings, device=self.device)  # refuses it at once where it cannot be used
         self.engine_note: str | None = None  # where another engine had saved what was loaded
         self._check_memory(1)
         self.stride = self.settings.chunk_size
@@ -417,9 +417,7 @@ class Learner(ChunkedLearner):
     def _build(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Parts:
         """Makes everything for inputs like the first example."""
         s, num_classes = self.settings, self.labels.capacity
-        engine = choose_engine(s, device=self.device, processes=here().count, vectors=len(shape) == 1)
-        native = native_experts() if engine.name == "native" else None
-        inputs = Inputs(s, shape, dtype, native)
+        inputs = Inputs(s, shape, dtype)
         if self.missing and not inputs.normalizes:
             raise BadSetting(f"features may be missing only where they are standardized, but x has shape {shape}")
         self._check_memory(inputs.features)
@@ -431,8 +429,12 @@ class Learner(ChunkedLearner):
             num_classes=num_classes,
             own=self._own_extractor,
         ).to(self.device)
+        engine = choose_engine(s, device=self.device, processes=here().count, model=model)
+        native = native_experts() if engine.name == "native" else None
+        if native is not None:
+            inputs = Inputs(s, shape, dtype, native)
         trainer = (AsyncTrainer if s.async_steps else Trainer)(model, s, here(), engine=engine)
-        network = NetworkExpert(TorchPasses(trainer.prediction_model), trainer.prediction_context, here())
+        network = NetworkExpert(make_passes(engine, trainer.prediction_model), trainer.prediction_context, here())
         replay = NormalizedReplay(
             s.num_streams - 1,
             chunk_size=s.chunk_size,

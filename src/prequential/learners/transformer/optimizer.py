@@ -75,10 +75,24 @@ class Optimizer:
         self._skipped += self._not_finite
         if not self._waits or not self._not_finite.item():
             self._adamw.step()
-        elif not self._warned:
-            warnings.warn("a gradient step is not finite and is not taken; `skipped_steps` counts them", stacklevel=2)
-            self._warned = True
+        else:
+            self._warn()
         self._adamw.zero_grad(set_to_none=True)
+
+    def skip(self) -> None:
+        """Counts a step that was not taken."""
+        self._skipped += 1
+        self._warn()
+
+    def _warn(self) -> None:
+        if not self._warned:
+            warnings.warn("a gradient step is not finite and is not taken; `skipped_steps` counts them", stacklevel=3)
+            self._warned = True
+
+    @property
+    def adamw(self) -> torch.optim.AdamW:
+        """What holds the moments."""
+        return self._adamw
 
     @property
     def skipped(self) -> int:

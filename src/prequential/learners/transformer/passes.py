@@ -29,7 +29,8 @@ class NetworkPass(NamedTuple):
 class Passes(Protocol):
     """What an engine does with a model that predicts."""
 
-    model: Transformer
+    @property
+    def model(self) -> Transformer: ...
 
     def predict(self, queries: Queries, context: Context) -> tuple[np.ndarray, Any]:
         """Log-probabilities (M, n, K) by each head, from the current context; of one input, also what `append` reuses."""

@@ -24,11 +24,13 @@ from prequential.models.transformer import Transformer
 class Steps(Protocol):
     """What an engine does with a model that is trained."""
 
-    def step(self, batches: dict[int, Batch], contexts: list[Context], *, number: int) -> dict[int, NetworkPass]:
+    def step(
+        self, batches: dict[int, Batch], contexts: list[Context], *, number: int, log_probs: bool
+    ) -> dict[int, NetworkPass]:
         """One gradient step, with this number, on the batches of some streams.
 
-        The learning rate is set. Gives the pass over each stream's batch from before the step. Contexts stay as they
-        are, but for what is kept in them for late labels.
+        The learning rate is set. Gives the pass over each stream's batch from before the step, of which log-probabilities
+        may not be asked for. Contexts stay as they are, but for what is kept in them for late labels.
         """
         ...
 
@@ -52,7 +54,9 @@ class TorchSteps:
         self.model, self.optimizer, self.ranks = model, optimizer, ranks
         self._dropout = has_dropout(model)
 
-    def step(self, batches: dict[int, Batch], contexts: list[Context], *, number: int) -> dict[int, NetworkPass]:
+    def step(
+        self, batches: dict[int, Batch], contexts: list[Context], *, number: int, log_probs: bool
+    ) -> dict[int, NetworkPass]:
         mine = {stream: batch for stream, batch in batches.items() if self.ranks.owns(stream)}
         # a last chunk that is short cannot be stacked with the others; the gradients are summed either way
         lengths = sorted({len(batch) for batch in mine.values()})

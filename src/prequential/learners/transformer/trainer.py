@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from prequential.errors import BadCheckpoint
 from prequential.learners.transformer.batch import Batch, ReplayBatch
 from prequential.learners.transformer.distributed import Ranks
-from prequential.learners.transformer.engine import Choice
+from prequential.learners.transformer.engine import Choice, make_steps
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.passes import NetworkPass
-from prequential.learners.transformer.steps import Steps, TorchSteps
+from prequential.learners.transformer.steps import Steps
 from prequential.models.extractors import has_dropout
 from prequential.models.extractors.own import OwnExtractor
 from prequential.models.transformer import Transformer
@@ -55,7 +55,7 @@ class Trainer:
         self.device = model.rotary.table.device
         self.ema_model = copy.deepcopy(model).requires_grad_(False).eval() if settings.effective_ema_decay else model
         self.optimizer = Optimizer(model, settings)
-        self.steps: Steps = TorchSteps(model, self.optimizer, ranks)
+        self.steps: Steps = make_steps(engine, model, self.optimizer, ranks)
         self.num_steps = 0
         # a pass that learns looks back on keys and values that the trained parameters have made
         self.contexts = [model.new_context() for _ in range(settings.num_streams)]  # the reported stream's first
@@ -124,7 +124,7 @@ class Trainer:
     def _step(self, batches: dict[int, Batch], position: int) -> NetworkPass | None:
         """One gradient step on the batches of some streams, by number; the pass over the reported one (0), if here."""
         self.optimizer.set_learning_rate(position)
-        passes = self.steps.step(batches, self.contexts, number=self.num_steps)
+        passes = self.steps.step(batches, self.contexts, number=self.num_steps, log_probs=not self.separate)
         self.num_steps += 1
         for stream, passed in passes.items():
             if stream or not self._shares_context:
