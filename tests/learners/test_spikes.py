@@ -16,6 +16,7 @@ from prequential.registry import make_learner
 from prequential.settings import Settings
 from prequential.storage.checkpoint import same_state
 from prequential.testing.learners import check_broken_values
+from shared.engines import ENGINES
 
 SMALL = {"width": 16, "num_query_heads": 2, "depth": 1, "window": 32, "chunk_size": 16, "num_streams": 2}
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
@@ -85,20 +86,29 @@ def test_predictions_after_an_absurd_image_are_finite(large):
     assert np.isfinite(learner.observe(x, y).log_loss).all()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("changes", [{}, {"updates": "joint"}, {"async_steps": True}], ids=str)
-def test_a_step_that_is_not_finite_is_not_taken(monkeypatch, changes):
+def test_a_step_that_is_not_finite_is_not_taken(monkeypatch, changes, engine):
     random = np.random.default_rng(0)
     x, y = random.normal(size=(192, 3)).astype(np.float32), random.integers(0, 2, 192).tolist()
-    learner = Learner(2, **{**SMALL, **changes})
+    learner = Learner(2, **{**SMALL, **changes}, engine=engine)
     learner.observe(x[:96], y[:96])
     before = parts(learner)
     assert learner.skipped_steps == 0
     loss = TorchSteps._loss
     with monkeypatch.context() as patched:
-        patched.setattr(TorchSteps, "_loss", lambda self, *given: loss(self, *given) * torch.nan)
+        if engine == "torch":
+            patched.setattr(TorchSteps, "_loss", lambda self, *given: loss(self, *given) * torch.nan)
+        else:
+            poisoned = learner.model.get_parameter("output_heads.copy.log_temperature").data
+            temperature = poisoned.clone()
+            poisoned.fill_(torch.nan)
         said = pytest.warns(UserWarning, match="not finite and is not taken")
         with said:
             charged = learner.observe(x[96:112], y[96:112])
+            if engine == "native":
+                learner._parts.trainer.wait()
+                poisoned.copy_(temperature)
             after = parts(learner)  # waits for steps behind
     assert np.isfinite(charged.log_loss).all()
     if not changes.get("async_steps"):  # there, what was taken over shows a chunk later
@@ -106,7 +116,7 @@ def test_a_step_that_is_not_finite_is_not_taken(monkeypatch, changes):
     assert same_state(before["optimizer"], after["optimizer"])
     skipped = 1 if changes.get("updates") == "joint" else 2
     assert learner.skipped_steps == skipped
-    again = Learner(2, **{**SMALL, **changes})
+    again = Learner(2, **{**SMALL, **changes}, engine=engine)
     again.load_state_dict(learner.state_dict())
     assert again.skipped_steps == skipped
     assert np.isfinite(learner.observe(x[112:], y[112:]).log_loss).all()

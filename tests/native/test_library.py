@@ -23,6 +23,12 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_the_library_of_this_package_is_built():
+    """Where this fails, everything else ran with torch: `python -m prequential.native.build`."""
+    found = native.library()
+    assert found.library is not None, found.reason
+
+
 def test_a_library_belongs_to_its_sources(folder):
     built = compile_library(folder=folder)
     assert built == folder / NAME

@@ -23,6 +23,12 @@ from prequential.models.pi import PiTransformer
 from prequential.models.transformer import Transformer
 from prequential.native.library import library
 
+HEADS = {  # the output heads that it knows, with their parameters
+    "softmax": ["norm.weight", "norm.bias", "readout.weight", "readout.bias"],
+    "copy": ["log_temperature", "recency_slope", "null_logit"],
+    "deep-copy": ["log_temperature", "recency_slope", "null_logit", "key_proj.weight"],
+}
+
 _pointer, _int = ctypes.c_void_p, ctypes.c_int32
 
 
@@ -88,6 +94,9 @@ def unsupported(model: Transformer) -> str | None:
     settings = model.settings
     if type(model) is not PiTransformer:
         return f"the native core has the pi-transformer only, not {settings.model}"
+    unknown = {**model.output_heads}.keys() - HEADS.keys()
+    if unknown:
+        return f"the native core does not know the output head {min(unknown)}"
     if model.extractor is not None:
         return "the native core takes vectors only, not images"
     if settings.precision != "float32":
@@ -260,7 +269,8 @@ class NativeTransformer:
             raise ValueError(f"the native core: {self._functions.transformer_error(code).decode()}")
 
     def _pointers(self) -> list[int]:
-        return [parameter.data_ptr() for parameter in self._parameters]
+        # the number of classes too: without a head or a block that has a row for each, no parameter changes with it
+        return [self.model.num_classes, *(parameter.data_ptr() for parameter in self._parameters)]
 
     def _fresh(self) -> _Bound:
         """What the parameters are bound to, found anew where one has been replaced."""
@@ -347,12 +357,7 @@ def _in_order(model: Transformer) -> list[nn.Parameter]:
         of_block = ["mlp_bias", "norm.weight", "norm.bias", "in_proj.weight", "out_proj.weight"]
         of_block += ["key_labels.weight", "value_labels.weight"] if block.attention else []
         names += [f"blocks.{i}.{name}" for name in of_block]
-    of_head = {
-        "softmax": ["norm.weight", "norm.bias", "readout.weight", "readout.bias"],
-        "copy": ["log_temperature", "recency_slope", "null_logit"],
-        "deep-copy": ["log_temperature", "recency_slope", "null_logit", "key_proj.weight"],
-    }
-    names += [f"output_heads.{head}.{name}" for head in model.output_heads for name in of_head[head]]
+    names += [f"output_heads.{head}.{name}" for head in model.output_heads for name in HEADS[head]]
     if set(names) != set(named):
         raise ValueError(f"the native core does not know the parameters {sorted(set(named) - set(names))}")
     return [named[name] for name in names]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import prequential.learners.transformer.trainer as module
+import prequential.learners.transformer.steps as module
 from prequential.errors import BadCheckpoint, BadInput, BadSetting, DamageWarning
 from prequential.evaluation.evaluate import evaluate
 from prequential.learners.transformer.learner import Learner
@@ -38,7 +38,7 @@ def test_number_of_steps(updates, streams, length):
 def test_the_reported_loss_is_from_before_the_step_on_its_labels(model, monkeypatch):
     stream = digits(tasks=1, task_length=48)
     chunks = [stream.read(start, start + 16) for start in (0, 16, 32)]
-    honest, misled = make(model=model), make(model=model)
+    honest, misled = (make(model=model, engine="torch") for _ in range(2))
     for learner in (honest, misled):
         learner.replay_from(stream)
         learner.observe(chunks[0].x, chunks[0].y)
@@ -417,8 +417,9 @@ def test_learning_what_was_just_predicted_takes_no_other_pass_and_is_the_same(ch
     passes = []
     for learner in (asked, other):
         learner.learn_many(chunk.x[:20], chunk.y[:20])
-        forward = learner.model.forward
-        monkeypatch.setattr(learner.model, "forward", lambda *a, f=forward: passes.append(1) or f(*a))
+        engine = learner._parts.ensemble.network.passes
+        forward = engine.forward
+        monkeypatch.setattr(engine, "forward", lambda *a, f=forward, **named: passes.append(1) or f(*a, **named))
     for x, y in zip(chunk.x[20:31], chunk.y[20:31], strict=True):
         asked.predict(x)
         asked.learn(x, y)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.shared.battery import checks_of
 
-import prequential.learners.transformer.trainer as module
+import prequential.learners.transformer.steps as module
 from prequential.errors import BadSetting
 from prequential.evaluation.evaluate import evaluate
 from prequential.learners.transformer.learner import Learner
@@ -88,10 +88,10 @@ def test_every_head_is_trained_on_its_own_loss_alone(model, monkeypatch):
         return loss(log_p, y) * (1.0 if len(calls) % 3 == 1 else 0.0)
 
     monkeypatch.setattr(module.F, "nll_loss", only_the_first)
-    alone = make(model=model, **ONLY_HEADS)
+    alone = make(model=model, engine="torch", **ONLY_HEADS)
     alone.learn_many(chunk.x, chunk.y)
     monkeypatch.undo()
-    paper = make(model=model, method="paper")
+    paper = make(model=model, method="paper", engine="torch")
     paper.learn_many(chunk.x, chunk.y)
     trained = dict(alone.model.named_parameters())
     assert len(calls) == 3 * 4 * 3  # heads, chunks, streams
