@@ -32,6 +32,7 @@ from prequential.storage import migrations
 from prequential.storage.checkpoint import read_checkpoint, same_state, write_checkpoint
 from prequential.storage.sealed import read_sealed
 from prequential.sweeps.sweep import sweep
+from shared.engines import NO_LIBRARY
 
 DATA = Path(__file__).parents[1] / "data"
 STORED = sorted(DATA.glob("format-*.tar.xz"))
@@ -62,6 +63,12 @@ def stored(request, tmp_path):
 @pytest.fixture
 def format_2(tmp_path):
     return unpack(DATA / "format-2.tar.xz", tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def by_torch(monkeypatch):
+    """Earlier versions had no other engine; `test_a_stopped_run_goes_on_in_the_native_core` is about the change."""
+    monkeypatch.setenv("PREQUENTIAL_ENGINE", "torch")
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +110,19 @@ class TestStored:
         assert 0 < run.position < run.length
         run.execute()
         np.testing.assert_allclose(losses(run.directory), np.load(stored / f"{name}-losses.npy"), rtol=0, atol=CLOSE)
+
+    @pytest.mark.skipif(bool(NO_LIBRARY), reason=NO_LIBRARY)
+    @pytest.mark.parametrize("name", ["transformer", "async"])
+    def test_a_stopped_run_goes_on_in_the_native_core(self, stored, name, monkeypatch):
+        monkeypatch.setenv("PREQUENTIAL_ENGINE", "auto")
+        run = Run(stored / f"stopped-{name}")
+        run.restore()
+        assert run.warnings == [
+            "engine is the native core now and was torch before: results will agree, but not to the last bit"
+        ]
+        run.execute()
+        np.testing.assert_allclose(losses(run.directory), np.load(stored / f"{name}-losses.npy"), rtol=0, atol=CLOSE)
+        assert run.engine == "computed by the native core"
 
     def test_a_finished_run_is_shown(self, stored):
         run = Run(stored / "finished")
