@@ -14,7 +14,7 @@ from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.passes import head_log_probs
 from prequential.learners.transformer.trainer import Trainer
-from prequential.models.kv_cache import KVState
+from prequential.models.kv_cache import Context, KVState
 from prequential.models.lookback import LookBack
 from prequential.models.pi import PiTransformer
 from prequential.native.library import library
@@ -110,23 +110,29 @@ def test_passes_and_predictions_equal_those_of_the_torch_model(shape: str) -> No
         context.commit(new)
 
 
-@pytest.mark.parametrize("shape", ["mixed", "paper", "copy", "odd_widths", "no_input"])
-def test_a_label_attached_to_a_prediction_gives_the_bits_of_a_pass(shape: str) -> None:
+def states(context: Context) -> list[torch.Tensor]:
+    return [tensor for cache in (context.tokens, context.examples) for tensor in cache.current()]
+
+
+@pytest.mark.parametrize("shape", ["mixed", "paper", "copy", "no_window", "odd_widths", "no_input", "unseen"])
+def test_an_example_that_was_predicted_is_appended_with_the_bits_of_a_pass(shape: str) -> None:
     case = Case(**SHAPES[shape])
-    native, context = NativeTransformer(case.model), case.model.new_context()
+    native, context, twin = NativeTransformer(case.model), case.model.new_context(), case.model.new_context()
     for length in (5, 1, 30, 33):
         batch = case.batch(length)
-        context.commit(native.forward(batch.x, batch.class_ids, batch.num_seen, context.committed()).new)
-        one = case.batch(1)
-        predicted = native.predict_next(one.x, one.num_seen, context.current())
-        attached = native.attach_label(predicted.new, int(one.class_ids[0]))
-        passed = native.forward(one.x, one.class_ids, one.num_seen, context.current())
-        for ours, theirs in zip(
-            (*attached.tokens, *attached.examples), (*passed.new.tokens, *passed.new.examples), strict=True
-        ):
-            assert torch.equal(ours, theirs)
-        assert torch.equal(predicted.log_probs, passed.log_probs)  # type: ignore[arg-type]
-        context.extend(attached)
+        passed = native.forward(batch.x, batch.class_ids, batch.num_seen, context.committed())
+        context.commit(passed.new)
+        twin.commit(passed.new)
+        for _ in range(3):
+            one = case.batch(1)
+            log_probs, state = native.predict_one(one.x, int(one.num_seen[0]), context)
+            passed = native.forward(one.x, one.class_ids, one.num_seen, twin.current())
+            assert passed.log_probs is not None
+            assert np.array_equal(log_probs, passed.log_probs.numpy())
+            native.append_one(state, int(one.class_ids[0]), context)
+            twin.extend(passed.new)
+            for ours, theirs in zip(states(context), states(twin), strict=True):
+                assert torch.equal(ours, theirs)
 
 
 class Pair:

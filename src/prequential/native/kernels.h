@@ -40,6 +40,11 @@ INLINE v8 smaller(v8 a, v8 b) { return a < b ? a : b; }
 INLINE float larger(float a, float b) { return a > b ? a : b; }
 INLINE long ceil_to(long n, long step) { return (n + step - 1) / step * step; }
 INLINE float sum(v8 a) { return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7])); }
+INLINE float largest(v8 a) {
+  float m = a[0];
+  for (int i = 1; i < 8; i++) m = larger(m, a[i]);
+  return m;
+}
 INLINE v8 inverse_root(v8 a) {
   for (int i = 0; i < 8; i++) a[i] = 1.0f / __builtin_sqrtf(a[i]);
   return a;
@@ -192,26 +197,33 @@ INLINE void multiply_tokens(int M, int N, const float *A, const float *B, long b
     });
 }
 
+INLINE void transpose(v8 (&x)[8]) {
+  v8 y[8];
+  for (int i = 0; i < 8; i += 2) {
+    y[i] = SHUFFLE(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    y[i + 1] = SHUFFLE(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int g = 0; g < 8; g += 4)
+    for (int i = 0; i < 2; i++) {
+      x[g + 2 * i] = SHUFFLE(y[g + i], y[g + 2 + i], 0, 1, 8, 9, 4, 5, 12, 13);
+      x[g + 2 * i + 1] = SHUFFLE(y[g + i], y[g + 2 + i], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  for (int i = 0; i < 4; i++) {
+    y[i] = SHUFFLE(x[i], x[4 + i], 0, 1, 2, 3, 8, 9, 10, 11);
+    y[4 + i] = SHUFFLE(x[i], x[4 + i], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int i = 0; i < 8; i++) x[i] = y[i];
+}
+
 // [rows][16] to token-major (16, rows)
 INLINE void to_tokens(const float *from, int rows, float *to, long to_stride) {
   int r = 0;
   for (; r + 8 <= rows; r += 8)
     for (int t = 0; t < PANEL; t += 8) {
-      v8 x[8], y[8];
+      v8 x[8];
       for (int i = 0; i < 8; i++) x[i] = load(from + (r + i) * PANEL + t);
-      for (int i = 0; i < 8; i += 2) {
-        y[i] = SHUFFLE(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        y[i + 1] = SHUFFLE(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-      }
-      for (int g = 0; g < 8; g += 4)
-        for (int i = 0; i < 2; i++) {
-          x[g + 2 * i] = SHUFFLE(y[g + i], y[g + 2 + i], 0, 1, 8, 9, 4, 5, 12, 13);
-          x[g + 2 * i + 1] = SHUFFLE(y[g + i], y[g + 2 + i], 2, 3, 10, 11, 6, 7, 14, 15);
-        }
-      for (int i = 0; i < 4; i++) {
-        store(to + (t + i) * to_stride + r, SHUFFLE(x[i], x[4 + i], 0, 1, 2, 3, 8, 9, 10, 11));
-        store(to + (t + 4 + i) * to_stride + r, SHUFFLE(x[i], x[4 + i], 4, 5, 6, 7, 12, 13, 14, 15));
-      }
+      transpose(x);
+      for (int i = 0; i < 8; i++) store(to + (t + i) * to_stride + r, x[i]);
     }
   for (; r < rows; r++)
     for (int t = 0; t < PANEL; t++) to[t * to_stride + r] = from[r * PANEL + t];
@@ -219,12 +231,21 @@ INLINE void to_tokens(const float *from, int rows, float *to, long to_stride) {
 
 // token-major (16, rows) to [rows][16]; of fewer than 16 tokens, the others are 0
 INLINE void from_tokens(const float *from, long from_stride, int tokens, int rows, float *to) {
-  for (int r = 0; r < rows; r++)
+  int r = 0;
+  if (tokens == PANEL)
+    for (; r + 8 <= rows; r += 8)
+      for (int t = 0; t < PANEL; t += 8) {
+        v8 x[8];
+        for (int i = 0; i < 8; i++) x[i] = load(from + (t + i) * from_stride + r);
+        transpose(x);
+        for (int i = 0; i < 8; i++) store(to + (r + i) * PANEL + t, x[i]);
+      }
+  for (; r < rows; r++)
     for (int t = 0; t < PANEL; t++) to[r * PANEL + t] = t < tokens ? from[t * from_stride + r] : 0.0f;
 }
 
-// y = W x, of M rows and K columns. Eight rows at a time, each in eight sums of its own.
-INLINE void multiply_vector(int M, int K, const float *W, const float *x, float *y) {
+// y = W x, of M rows and K columns, rows `stride` apart. Eight rows at a time, each in eight sums of its own.
+INLINE void multiply_vector(int M, int K, const float *W, long stride, const float *x, float *y) {
   const int whole = K & ~7, tail = K - whole;
   // the last columns: eight numbers that end with the row, those that were counted already times 0
   v8 x_tail = fill(0.0f);
@@ -239,14 +260,14 @@ INLINE void multiply_vector(int M, int K, const float *W, const float *x, float 
   int i = 0;
   for (; i + 8 <= M; i += 8) {
     v8 a[8] = {};
-    const float *w = W + (long)i * K;
+    const float *w = W + i * stride;
     for (int k = 0; k < whole; k += 8) {
       const v8 xk = load(x + k);
 #pragma GCC unroll 8
-      for (int r = 0; r < 8; r++) a[r] += load(w + (long)r * K + k) * xk;
+      for (int r = 0; r < 8; r++) a[r] += load(w + r * stride + k) * xk;
     }
     if (tail)
-      for (int r = 0; r < 8; r++) a[r] += load_tail(w + (long)r * K) * x_tail;
+      for (int r = 0; r < 8; r++) a[r] += load_tail(w + r * stride) * x_tail;
     v8 b[4], c[2];  // the sums of all eight, in the order of `sum`
     for (int r = 0; r < 4; r++)
       b[r] = SHUFFLE(a[2 * r], a[2 * r + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
@@ -258,7 +279,7 @@ INLINE void multiply_vector(int M, int K, const float *W, const float *x, float 
   }
   for (; i < M; i++) {
     v8 a = fill(0.0f);
-    const float *w = W + (long)i * K;
+    const float *w = W + i * stride;
     for (int k = 0; k < whole; k += 8) a += load(w + k) * load(x + k);
     if (tail) a += load_tail(w) * x_tail;
     y[i] = sum(a);

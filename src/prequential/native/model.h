@@ -29,8 +29,9 @@ enum BlockRole { MLP_BIAS, NORM_WEIGHT, NORM_BIAS, IN_PROJ, OUT_PROJ, KEY_LABELS
 
 struct Model {
   const Parameter *parameters;
-  const float *rotary;  // (rotary_length, K / 2, 2) cosine and sine of each position; null: no positions
-  int32_t num_parameters, rotary_length;
+  const float *rotary;          // (rotary_length, K / 2, 2) cosine and sine of each position; null: no positions
+  const float *rotary_columns;  // (K / 2, 2, rotary_columns_length) the same, and at least 16 more of each
+  int32_t num_parameters, rotary_length, rotary_columns_length;
   int32_t features, width, num_heads, mlp_width, depth, num_classes, window;
   int32_t use_input, has_softmax, has_copy, has_deep_copy;
 };
@@ -132,6 +133,7 @@ struct Net {
       if (size < 0 || size > most) return BAD_MODEL;
     if (D < 1 || H < 1 || D % H || NC < 1 || (m.use_input && F < 1) || (L && HID < 1)) return BAD_MODEL;
     if (m.rotary && attention && (K % 2 || m.rotary_length < 1)) return BAD_MODEL;
+    if (m.rotary && (!m.rotary_columns || m.rotary_columns_length < m.rotary_length + PANEL)) return BAD_MODEL;
     if (!num_heads_out || ((m.has_copy || m.has_deep_copy) && !C)) return BAD_MODEL;
     if (!m.parameters || m.num_parameters != count) return BAD_MODEL;
     for (int i = 0; i < count; i++) {

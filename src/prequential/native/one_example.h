@@ -7,39 +7,32 @@
 namespace prequential {
 
 // Scores of all query heads with keys [first, last) of the past, into scores [head][stride], and their softmax with the
-// null key; gives the inverse of the sum of each head's. q (H, K8) is rotated and scaled, K8 being K rounded up to 8.
+// null key; gives the inverse of the sum of each head's. q (H, K) is rotated and scaled; `panel` has room for [K][16].
 static void score_one(const Net &net, const float *keys, int first, int last, int origin, const float *q, float *scores,
-                      long stride, float *tile, float *inverse_sum) {
-  const int K = net.K, K8 = ceil_to(K, 8);
-  float sums[8];
-  if (K8 != K) std::memset(tile, 0, sizeof(float) * 8 * K8);
-  for (int m = first; m < last; m += 8) {
-    const int n = std::min(8, last - m);
-    const float *from = keys + (long)m * K;
-    for (int i = 0; i < n; i++) {  // eight keys, rotated, rows K8 apart
-      if (K8 == K && i) break;
-      const int count = K8 == K ? n : 1;
-      if (net.rotates())
-        rotate_rows(net.model.rotary, K, m + i - origin, count, from + (long)i * K, tile + (long)i * K8);
-      else
-        std::memcpy(tile + (long)i * K8, from + (long)i * K, sizeof(float) * count * K);
-    }
-    for (int head = 0; head < net.H; head++) {
-      float *to = scores + head * stride + (m - first);
-      if (n == 8) {
-        multiply_vector(8, K8, tile, q + head * K8, to);
-      } else {
-        multiply_vector(n, K8, tile, q + head * K8, sums);
-        std::memcpy(to, sums, sizeof(float) * n);
-      }
-    }
+                      long stride, float *panel, float *inverse_sum) {
+  const int K = net.K;
+  const long length = net.model.rotary_columns_length;
+  for (int m = first; m < last; m += PANEL) {
+    from_tokens(keys + (long)m * K, K, std::min(PANEL, last - m), K, panel);
+    if (net.rotates())
+      for (int i = 0; i < K; i += 2)
+        for (int t = 0; t < PANEL; t += 8) {
+          const float *angle = net.model.rotary_columns + i * length + (m - origin) + t;
+          const v8 c = load(angle), s = load(angle + length);
+          float *at = panel + i * PANEL + t;
+          const v8 re = load(at), im = load(at + PANEL);
+          store(at, re * c - im * s), store(at + PANEL, re * s + im * c);
+        }
+    multiply<false>(net.H, K, q, K, panel,
+                    [&](int head, v8 x, v8 y) { store2(scores + head * stride + (m - first), x, y); });
   }
   const int count = last - first;
   for (int head = 0; head < net.H; head++) {
-    float *s = scores + head * stride, most = 0.0f;  // the null key's score is 0
-    for (int i = 0; i < count; i++) most = larger(most, s[i]);
+    float *s = scores + head * stride;
     for (int i = count; i < ceil_to(count, 8); i++) s[i] = NEVER;
-    v8 total = fill(0.0f);
+    v8 total = fill(0.0f), all = total;  // the null key's score is 0
+    for (int i = 0; i < count; i += 8) all = larger(all, load(s + i));
+    const float most = largest(all);
     for (int i = 0; i < count; i += 8) {
       const v8 e = exp8(load(s + i) - most);
       total += e;
@@ -100,14 +93,17 @@ static void copy_one(Pass &pass, int parameter, int W, int offset, const float *
   if (!log_probs) return;
   for (int w = 0; w < W; w++) query[w] *= temperature;
   const float null_score = plan.example_at(0) / (float)net.C * slope + SPEEDUP * net.value(parameter + 2)[0];
-  float most = null_score;
-  for (int i = 0; i < count; i++) {
-    const int column = first + i;
-    score[i] = dot(W, s.example_keys + (long)column * net.W + offset, query) +
-               (column - plan.example_origin) / (float)net.C * slope;
-    most = larger(most, score[i]);
-  }
+  multiply_vector(count, W, s.example_keys + (long)first * net.W + offset, net.W, query, score);
   for (int i = count; i < ceil_to(count, 8); i++) score[i] = NEVER;
+  const i8 eight = {0, 1, 2, 3, 4, 5, 6, 7};
+  v8 all = fill(null_score);
+  for (int i = 0; i < count; i += 8) {
+    const v8 position = __builtin_convertvector(eight + (first + i - plan.example_origin), v8) / (float)net.C;
+    const v8 x = load(score + i) + position * slope;
+    all = larger(all, x);
+    store(score + i, x);
+  }
+  const float most = largest(all);
   std::memset(by_label, 0, sizeof(float) * NC);
   v8 total = fill(0.0f);
   for (int i = 0; i < count; i += 8) {
@@ -120,7 +116,6 @@ static void copy_one(Pass &pass, int parameter, int W, int offset, const float *
   const float of_null = exp8(fill(null_score - most))[0], kept = 1.0f - PRIOR_SHARE;
   const float inverse_sum = 1.0f / (seen + of_null), rest = PRIOR_SHARE + kept * (of_null * inverse_sum);
   const Prior prior(net, s, 0, 1);
-  const i8 eight = {0, 1, 2, 3, 4, 5, 6, 7};
   for (int k = 0; k < NC; k += 8) {
     const i8 class_id = eight + k;
     const v8 share = select(class_id < prior.seen[0], fill(prior.of_seen[0]), fill(prior.of_free[0]));
@@ -134,16 +129,14 @@ static void softmax_one(Pass &pass, const float *h, float *normed, float *log_pr
   const int NC = net.NC;
   layer_norm_one(net.D, h, net.value(net.softmax), net.value(net.softmax + 1), normed);
   float *z = pass.arena.floats(NC + 8);
-  multiply_vector(NC, net.D, net.value(net.softmax + 2), normed, z);
+  multiply_vector(NC, net.D, net.value(net.softmax + 2), net.D, normed, z);
   const float *bias = net.value(net.softmax + 3);
   const Prior prior(net, pass.stream, 0, 1);
-  float most = -FLT_MAX;
-  for (int k = 0; k < NC; k++) {
-    z[k] += bias[k] + (k < prior.seen[0] ? 0.0f : prior.log_free[0]);
-    most = larger(most, z[k]);
-  }
+  for (int k = 0; k < NC; k++) z[k] += bias[k] + (k < prior.seen[0] ? 0.0f : prior.log_free[0]);
   for (int k = NC; k < ceil_to(NC, 8); k++) z[k] = NEVER;
-  v8 total = fill(0.0f);
+  v8 total = fill(0.0f), largest_of = fill(-FLT_MAX);
+  for (int k = 0; k < NC; k += 8) largest_of = larger(largest_of, load(z + k));
+  const float most = largest(largest_of);
   for (int k = 0; k < NC; k += 8) total += exp8(load(z + k) - most);
   const float all = most + log8(fill(sum(total)))[0];
   for (int k = 0; k < NC; k++) log_probs[k] = z[k] - all;
@@ -155,15 +148,15 @@ static void forward_one(Pass &pass) {
   const Plan &plan = pass.plan;
   Arena &arena = pass.arena;
   arena.restart();
-  const int D = net.D, H = net.H, K = net.K, K8 = ceil_to(K, 8), HID = net.HID, u_row = net.I - HID;
+  const int D = net.D, H = net.H, K = net.K, HID = net.HID, u_row = net.I - HID;
   const Sight &sight = plan.labeled[0];
   const int first = sight.first, count = sight.count();
-  const long stride = ceil_to(count, 8);
+  const long stride = ceil_to(count, PANEL);
   float *h = arena.floats(D), *normed = arena.floats(D), *in = arena.floats(net.I), *joined = arena.floats(net.J);
-  float *q = arena.floats((size_t)H * K8), *scores = arena.floats(H * stride), *tile = arena.floats(8 * K8);
+  float *q = arena.floats(D), *scores = arena.floats(H * stride), *panel = arena.floats((size_t)K * PANEL);
   float *inverse_sum = arena.floats(H), *out = arena.floats(D);
   if (net.model.use_input) {
-    multiply_vector(D, net.F, net.value(0), s.x, h);
+    multiply_vector(D, net.F, net.value(0), net.F, s.x, h);
     for (int d = 0; d < D; d++) h[d] += net.value(1)[d];
   } else {
     std::memcpy(h, net.value(0), sizeof(float) * D);
@@ -174,7 +167,7 @@ static void forward_one(Pass &pass) {
   const float scale = 1.0f / std::sqrt((float)K);
   for (int l = 0; l < net.L; l++) {
     layer_norm_one(D, h, net.block(l, NORM_WEIGHT), net.block(l, NORM_BIAS), normed);
-    multiply_vector(net.I, D, net.block(l, IN_PROJ), normed, in);
+    multiply_vector(net.I, D, net.block(l, IN_PROJ), D, normed, in);
     const float *bias = net.block(l, MLP_BIAS), *u = in + u_row;
     int i = 0;
     v8 y, slope;
@@ -188,11 +181,11 @@ static void forward_one(Pass &pass) {
     }
     if (net.attention) {
       for (int head = 0; head < H; head++) {
-        float *to = q + head * K8;
-        for (int k = 0; k < K8; k++) to[k] = k < K ? in[head * K + k] * scale : 0.0f;
+        float *to = q + head * K;
+        for (int k = 0; k < K; k++) to[k] = in[head * K + k] * scale;
         if (net.rotates()) rotate_row(net.model.rotary + (long)plan.at(0) * K, K, to, to);
       }
-      score_one(net, s.keys + l * s.block_stride, first, first + count, plan.origin, q, scores, stride, tile,
+      score_one(net, s.keys + l * s.block_stride, first, first + count, plan.origin, q, scores, stride, panel,
                 inverse_sum);
       mix_values_one(net, s.values + l * s.block_stride + (long)first * K, count, scores, stride, inverse_sum,
                      joined + HID);
@@ -205,12 +198,12 @@ static void forward_one(Pass &pass) {
         }
       }
     }
-    multiply_vector(D, net.J, net.block(l, OUT_PROJ), joined, out);
+    multiply_vector(D, net.J, net.block(l, OUT_PROJ), net.J, joined, out);
     for (int d = 0; d < D; d++) h[d] += out[d];
   }
   if (num_softmax && s.log_probs) softmax_one(pass, h, normed, s.log_probs);
   if (net.model.has_deep_copy) {
-    multiply_vector(net.W_deep, D, net.value(net.deep_copy + 3), h, out);
+    multiply_vector(net.W_deep, D, net.value(net.deep_copy + 3), D, h, out);
     float *to = of_copy ? of_copy + (net.model.has_copy ? (long)net.NC : 0) : nullptr;
     copy_one(pass, net.deep_copy, net.W_deep, net.model.has_copy ? D : 0, out, to);
   }

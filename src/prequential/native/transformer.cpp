@@ -419,17 +419,29 @@ int transformer_lerp(const Model *average, const Model *model, double part) {
   return OK;
 }
 
-// Adds the label y to the keys and values (L, K) that a prediction of one example gave without it.
-int transformer_attach_label(const Model *model, int64_t y, float *keys, float *values) {
-  if (!model || !keys || !values) return BAD_MODEL;
+// Writes an example that was predicted to a KV cache, now with its label y. What the prediction gave of it are keys and
+// values (L, K) and example keys (W); `keys` and `values` are rows of the first block, the other blocks' `block_stride`
+// further on.
+int transformer_append(const Model *model, int64_t y, const float *new_keys, const float *new_values,
+                       const float *new_example_keys, float *keys, float *values, int64_t block_stride,
+                       float *example_keys, int64_t *example_labels) {
+  if (!model) return BAD_MODEL;
   const Net net(*model);
   if (Error error = net.check(false)) return error;
   if (y < 0 || y >= net.NC) return BAD_LABEL;
-  for (int l = 0; net.attention && l < net.L; l++)
-    for (int k = 0; k < net.K; k++) {
-      keys[l * net.K + k] += net.block(l, KEY_LABELS)[y * net.K + k];
-      values[l * net.K + k] += net.block(l, VALUE_LABELS)[y * net.K + k];
-    }
+  if (net.attention && net.L) {
+    if (!new_keys || !new_values || !keys || !values || block_stride < net.K) return BAD_STREAM;
+    for (int l = 0; l < net.L; l++)
+      for (int k = 0; k < net.K; k++) {
+        keys[l * block_stride + k] = new_keys[l * net.K + k] + net.block(l, KEY_LABELS)[y * net.K + k];
+        values[l * block_stride + k] = new_values[l * net.K + k] + net.block(l, VALUE_LABELS)[y * net.K + k];
+      }
+  }
+  if (net.W) {
+    if (!new_example_keys || !example_keys || !example_labels) return BAD_STREAM;
+    std::memcpy(example_keys, new_example_keys, sizeof(float) * net.W);
+    *example_labels = y;
+  }
   return OK;
 }
 }

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from prequential.models.heads import CopyHead
-from prequential.models.kv_cache import KVState
+from prequential.models.kv_cache import Context, KVCache, KVState
 from prequential.models.lookback import LookBack
 from prequential.models.pi import PiTransformer
 from prequential.models.transformer import Transformer
@@ -44,7 +45,9 @@ class _Model(ctypes.Structure):
     _fields_ = [
         ("parameters", ctypes.POINTER(_Parameter)),
         ("rotary", _pointer),
-        *((name, _int) for name in ("num_parameters", "rotary_length", "features", "width", "num_heads")),
+        ("rotary_columns", _pointer),
+        *((name, _int) for name in ("num_parameters", "rotary_length", "rotary_columns_length")),
+        *((name, _int) for name in ("features", "width", "num_heads")),
         *((name, _int) for name in ("mlp_width", "depth", "num_classes", "window")),
         *((name, _int) for name in ("use_input", "has_softmax", "has_copy", "has_deep_copy")),
     ]
@@ -130,6 +133,7 @@ class NativeTransformer:
         self.model, self.adamw = model, adamw
         self._functions = _functions()
         self._lock = threading.Lock()
+        self._local = threading.local()
         self._parameters = _in_order(model)
         heads = list(model.output_heads.values())
         self._num_heads = len(heads)
@@ -158,18 +162,50 @@ class NativeTransformer:
         """n examples (n, F), of which `look` says what each of them sees."""
         return self._forward(StreamInput(x, None, num_seen, past, look), state=False)
 
-    def attach_label(self, new: KVState, y: int) -> KVState:
-        """The keys and values of an example from `predict_next`, now with its label: to the bit what a pass gives."""
-        (keys, values), (example_keys, labels) = new.tokens, new.examples
+    def predict_one(self, x: np.ndarray, num_seen: int, context: Context) -> tuple[np.ndarray, Tensor]:
+        """One example (1, F) as the next of a context: log-probabilities (M, 1, K), and what `append_one` takes.
+
+        As `predict_next`, but with less work around the call.
+        """
+        one = self._of_thread()
+        stream, (L, width), K = one.stream, self._shape, self.model.num_classes
+        if one.x is not None:
+            one.x[:] = x
         if self._attention:
-            keys, values = keys.clone(), values.clone()
-            code = self._functions.transformer_attach_label(
-                self._fresh().address, y, keys.data_ptr(), values.data_ptr()
-            )
-            self._check(code)
+            stream.keys, stream.values, stream.block_stride, stream.past = _current(context.tokens, width, 4 * width)
         if self._key_width:
-            labels = torch.full_like(labels, y)
-        return KVState((keys, values), (example_keys, labels))
+            stream.example_keys, stream.example_labels, _, stream.past_examples = _current(
+                context.examples, self._key_width, 8
+            )
+        one.num_seen[0] = num_seen
+        stream.num_seen = one.num_seen_address if num_seen < K else None
+        log_probs, state = torch.empty(self._num_heads, 1, K), torch.empty(2 * L * width + self._key_width)
+        stream.log_probs, at = log_probs.data_ptr(), state.data_ptr()
+        stream.new_keys, stream.new_values, stream.new_example_keys = (
+            (at, at + 4 * L * width, at + 8 * L * width) if self._attention else (None, None, at)
+        )
+        self._check(self._functions.transformer_forward(self._fresh().address, one.address))
+        return log_probs.numpy(), state
+
+    def append_one(self, state: Tensor, y: int, context: Context) -> None:
+        """Adds an example from `predict_one` to its context, with its label: to the bit what a pass would add."""
+        L, width = self._shape
+        at = state.data_ptr()
+        new = at, at + 4 * L * width, at + 8 * L * width
+        k = v = ek = el = None
+        block_stride = width
+        if self._attention:
+            k, v = _next_row(context.tokens, width, 4 * width)
+            block_stride = context.tokens.buffers[0].stride(0)
+        else:
+            new = None, None, at  # type: ignore[assignment]
+        if self._key_width:
+            ek, el = _next_row(context.examples, self._key_width, 8)
+        self._check(self._functions.transformer_append(self._fresh().address, y, *new, k, v, block_stride, ek, el))
+        if self._attention:
+            context.tokens.count_added(1)
+        if self._key_width:
+            context.examples.count_added(1)
 
     def step(self, streams: Sequence[StreamInput], *, log_probs: bool = True, threads: int = 1) -> StepResult:
         """One step of AdamW on the mean loss of some streams, which may have any lengths.
@@ -197,6 +233,17 @@ class NativeTransformer:
         """Finds parameters and moments anew. Every call does so by itself where they have been replaced."""
         with self._lock:
             self._bound, self._trained = self._bind(self._pointers(), None), None
+
+    def _of_thread(self) -> _One:
+        """What `predict_one` uses again and again, of each thread."""
+        one: _One | None = getattr(self._local, "one", None)
+        if one is None:
+            x = np.zeros((1, self.model.features), np.float32) if self.model.settings.use_input else None
+            num_seen = np.zeros(1, np.int64)
+            stream = _Stream(x=None if x is None else x.ctypes.data, length=1)
+            one = _One(x, num_seen, num_seen.ctypes.data, stream, ctypes.addressof(stream))
+            self._local.one = one
+        return one
 
     def _forward(self, stream: StreamInput, *, state: bool) -> NativePass:
         made = self._stream(stream, state=state, log_probs=True)
@@ -270,7 +317,7 @@ class NativeTransformer:
 
     def _pointers(self) -> list[int]:
         # the number of classes too: without a head or a block that has a row for each, no parameter changes with it
-        return [self.model.num_classes, *(parameter.data_ptr() for parameter in self._parameters)]
+        return [self.model.num_classes, *map(Tensor.data_ptr, self._parameters)]
 
     def _fresh(self) -> _Bound:
         """What the parameters are bound to, found anew where one has been replaced."""
@@ -317,16 +364,19 @@ class NativeTransformer:
                 decay.get(id(parameter), 0.0),
             )
             alive += [value, *of_it]
-        rotary = None
+        rotary = columns = None
         if settings.positions == "rotary" and self._attention:
-            rotary = torch.view_as_real(model.rotary.table).contiguous()
-            alive.append(rotary)
+            rotary = torch.view_as_real(model.rotary.table).contiguous()  # (length, width / 2, 2)
+            columns = F.pad(rotary.permute(1, 2, 0), (0, 16)).contiguous()
+            alive += [rotary, columns]
         heads = model.output_heads
         made = _Model(
             parameters,
             None if rotary is None else rotary.data_ptr(),
+            None if columns is None else columns.data_ptr(),
             len(parameters),
             len(model.rotary.table),
+            len(model.rotary.table) + 16,
             *(model.features, settings.width, settings.effective_num_query_heads, settings.effective_mlp_width),
             *(len(model.blocks), model.num_classes, settings.window, settings.use_input),
             *("softmax" in heads, "copy" in heads, "deep-copy" in heads),
@@ -347,6 +397,29 @@ class _Made(NamedTuple):
     stream: _Stream
     given: NativePass
     alive: tuple[Any, ...]
+
+
+class _One(NamedTuple):
+    x: np.ndarray | None  # (1, F); None: the model does not use it
+    num_seen: np.ndarray  # (1,)
+    num_seen_address: int
+    stream: _Stream
+    address: int
+
+
+def _current(cache: KVCache, width: int, value_bytes: int) -> tuple[int, int, int, int]:
+    """Where the current keys and values of a cache begin, how far apart blocks are, and how many there are of each."""
+    start, stop = cache.current_span()
+    keys, values = cache.buffers
+    return keys.data_ptr() + 4 * width * start, values.data_ptr() + value_bytes * start, keys.stride(0), stop - start
+
+
+def _next_row(cache: KVCache, width: int, value_bytes: int) -> tuple[int, int]:
+    """Where the key and the value of the next token of a cache go."""
+    row, (keys, values) = cache.room_for(1), cache.buffers
+    if not row < keys.shape[2]:
+        raise ValueError(f"the KV cache has room for {keys.shape[2]} tokens, and all are in use")
+    return keys.data_ptr() + 4 * width * row, values.data_ptr() + value_bytes * row
 
 
 def _in_order(model: Transformer) -> list[nn.Parameter]:
@@ -402,5 +475,8 @@ def _functions() -> ctypes.CDLL:
         *(ctypes.POINTER(integer), ctypes.POINTER(ctypes.c_double)),
     ]
     found.transformer_lerp.argtypes = [pointer, pointer, ctypes.c_double]
-    found.transformer_attach_label.argtypes = [pointer, ctypes.c_int64, pointer, pointer]
+    found.transformer_append.argtypes = [
+        *(pointer, ctypes.c_int64, pointer, pointer, pointer, pointer, pointer),
+        *(ctypes.c_int64, pointer, pointer),
+    ]
     return found

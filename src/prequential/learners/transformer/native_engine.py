@@ -34,14 +34,16 @@ class NativePasses:
 
     def predict(self, queries: Queries, context: Context) -> tuple[np.ndarray, Any]:
         x, num_seen, look = queries.x, queries.num_seen, queries.lookback
+        if look is None and len(x) == 1:
+            log_probs, reuse = self._native.predict_one(x, int(num_seen[0]), context)
+            return uniform_where_nan(log_probs), reuse
         past = context.current(beyond=look is not None)
         if look is not None:
             return _log_probs(self._native.predict_late(x, num_seen, past, look)), None
-        passed = self._native.predict_next(x, num_seen, past)
-        return _log_probs(passed), passed.new if len(x) == 1 else None
+        return _log_probs(self._native.predict_next(x, num_seen, past)), None
 
     def append(self, reuse: Any, class_ids: np.ndarray, context: Context) -> bool:
-        context.extend(self._native.attach_label(reuse, int(class_ids[0])))
+        self._native.append_one(reuse, int(class_ids[0]), context)
         return True
 
     def forward(self, batch: Batch, context: Context, *, current: bool = False) -> NetworkPass:
