@@ -160,15 +160,15 @@ class Arena {
     if (pieces_.size() > 1 || total_ > KEPT) {
       const size_t total = total_;
       release();
-      if (total <= KEPT) add(total);
+      if (total <= KEPT && !CHECKED) add(total);
     }
     used_ = 0;
   }
 
   float *floats(size_t n) {
     const size_t need = ceil_to(n + PANEL, 16);
-    if (pieces_.empty() || used_ + need > pieces_.back().size) {
-      add(std::max(need, (size_t)1 << 16));
+    if (CHECKED || pieces_.empty() || used_ + need > pieces_.back().size) {
+      add(CHECKED ? need : std::max(need, (size_t)1 << 16));
       used_ = 0;
     }
     float *given = pieces_.back().start + used_;
@@ -179,6 +179,11 @@ class Arena {
 
  private:
   static constexpr size_t KEPT = (size_t)64 << 20;  // floats; more than that is given back after each pass
+#ifdef __SANITIZE_ADDRESS__
+  static constexpr bool CHECKED = true;  // everything lies alone, so that an access beside it is found
+#else
+  static constexpr bool CHECKED = false;
+#endif
   struct Piece {
     float *start;
     size_t size;
