@@ -91,6 +91,10 @@ class Labels:
         """The labels seen so far; the index in this list is the class id."""
         return list(self._names)
 
+    def first(self, count: int) -> list[Hashable]:
+        """The first so many labels; not to be changed."""
+        return self._names if count == len(self._names) else self._names[:count]
+
     def class_id(self, label: Hashable) -> int | None:
         """The class id of a label, or None if it has not been seen."""
         return self._class_ids.get(_plain(label))

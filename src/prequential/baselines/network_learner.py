@@ -194,8 +194,8 @@ class NetworkLearner(ChunkedLearner):
         self.inputs = inputs
         return inputs
 
-    def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
-        x = super()._checked(xs, ys)
+    def _check(self, x: np.ndarray) -> np.ndarray:
+        x = super()._check(x)
         check_image_dtype(x, None if self.inputs is None else self.inputs.image_bytes, self.position)
         return x
 

@@ -103,8 +103,10 @@ class OnlineLearner(ABC):
 
         With an id, the learner remembers what it was asked, and `learn(id=..., y=...)` gives the label later.
         """
-        p = self.predict_proba_one(x, id=id)
-        return max(p, key=p.__getitem__) if p else None
+        with self._guard.reading() if id is None else nullcontext():
+            log_p, known = self._log_proba_one(x, id)
+            # of probabilities, not of their logarithms: of equal ones the first is given, as by `predict_proba_one`
+            return self.labels[int(np.exp(log_p[:known]).argmax())] if known else None
 
     def predict_proba_one(self, x: Any, *, id: Any = None) -> Probabilities:
         """The probability of each label for one example. Changes nothing; with an id as in `predict_one`."""
@@ -114,7 +116,7 @@ class OnlineLearner(ABC):
             unseen = float(p[known:].sum())
             if not self.labels.open_ended:
                 unseen /= max(len(p) - known, 1)
-            return Probabilities(zip(self.labels.known[:known], p[:known].tolist(), strict=True), unseen)
+            return Probabilities(zip(self.labels.first(known), p[:known].tolist(), strict=True), unseen)
 
     def predict_log_proba_one(self, x: Any, *, id: Any = None) -> Probabilities:
         """The log-probability of each label for one example, in nats. Changes nothing; with an id as in `predict_one`."""
@@ -122,13 +124,13 @@ class OnlineLearner(ABC):
             log_p, known = self._log_proba_one(x, id)
             free = 1 if self.labels.open_ended else len(log_p) - known
             unseen = float(np.logaddexp.reduce(log_p[known:])) - math.log(free) if free else -math.inf
-            return Probabilities(zip(self.labels.known[:known], log_p[:known].tolist(), strict=True), unseen)
+            return Probabilities(zip(self.labels.first(known), log_p[:known].tolist(), strict=True), unseen)
 
     def _log_proba_one(self, x: Any, id: Any) -> tuple[np.ndarray, int]:
         """Log-probabilities (capacity,), and how many of them are of labels seen before."""
         if id is not None:
             return by_id.ask(self, x, id)
-        return self.predict_log_proba_many(self._one(x))[0], len(self.labels)
+        return self._predict(self._checked_one(x))[0], len(self.labels)
 
     def predict_many(self, xs: Any) -> list[Hashable | None]:
         """The most probable label seen so far for each of n examples. Changes nothing."""
@@ -157,7 +159,9 @@ class OnlineLearner(ABC):
         same label again is ignored, another one is refused. A label that comes before its prediction waits for it.
         """
         if id is None:
-            self.learn_many(self._one(x), [y])
+            with self._guard.changing():
+                self._rows.forget_decided()  # by a call that failed
+                self._take_in(self._one(x), [y], self._learn, one=True)
             return None
         return by_id.learn(self, [id], [y]) if x is None else by_id.learn_with_x(self, x, y, id)
 
@@ -515,20 +519,26 @@ class OnlineLearner(ABC):
 
     # Checking, before anything changes.
 
-    def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
-        """xs as an array, after all checks of examples and labels."""
+    def _checked(self, xs: Any) -> np.ndarray:
+        """xs as an array, after all checks of examples."""
         rows = self._rows.find(xs)
         missing = self._takes_missing(rows=rows is not None)
         if rows is not None:
             xs = self._rows.encoded(rows, first=self.position, shape=self.shape)
-        x = as_examples(xs, self.position, missing=missing, names=self._names)
-        if len(x) == 0 or (ys is not None and len(ys) != len(x)):
-            raise BadInput(f"example {self.position}: got {len(x)} inputs and {0 if ys is None else len(ys)} labels")
+        return self._check(as_examples(xs, self.position, missing=missing, names=self._names))
+
+    def _checked_one(self, x: Any) -> np.ndarray:
+        """One example as an array (1, *shape), after all checks."""
+        rows = self._rows.find(x, one=True)
+        return self._checked(rows) if rows is not None else self._check(self._one_array(x))
+
+    def _check(self, x: np.ndarray) -> np.ndarray:
+        """The same examples, as `as_examples` gives them, if they are like those before."""
+        if len(x) == 0:
+            raise BadInput(f"example {self.position}: got 0 inputs and 0 labels")
         check_shape(x, self.shape, self.position)
         if self.standardize is False:
             check_float32(x, self.position)
-        if ys is not None:
-            check_labels(self.labels, ys, self.position, allow_none=self._relearning)
         return x
 
     @property
@@ -565,17 +575,24 @@ class OnlineLearner(ABC):
         return None if self.schema is None else self.schema.feature_names
 
     def _one(self, x: Any) -> Any:
-        """One example as several."""
-        if (rows := self._rows.find(x, one=True)) is not None:
-            return rows
+        """One example as several: rows with named fields, or an array that `as_examples` has checked."""
+        rows = self._rows.find(x, one=True)
+        return rows if rows is not None else self._one_array(x)
+
+    def _one_array(self, x: Any) -> np.ndarray:
         return as_examples(x, self.position, missing=self._takes_missing(), one=True, names=self._names)
 
-    def _admitted(self, xs: Any, ys: Any) -> tuple[np.ndarray, list[Hashable]]:
-        """Examples and labels to learn from, converted and checked."""
-        xs = self._rows.learnable(xs, first=self.position, shape=self.shape)
-        x = as_examples(xs, self.position, missing=self._takes_missing(), names=self._names)
-        y = as_labels(ys, len(x), self.position)
-        return self._checked(x, y), y
+    def _admitted(self, xs: Any, ys: Any, *, one: bool) -> tuple[np.ndarray, list[Hashable]]:
+        """Examples and labels to learn from, converted and checked; `one` is what `_one` gives."""
+        if one and type(xs) is np.ndarray:
+            x = xs
+        else:
+            xs = self._rows.learnable(xs, first=self.position, shape=self.shape)
+            x = as_examples(xs, self.position, missing=self._takes_missing(), names=self._names)
+        y = ys if one else as_labels(ys, len(x), self.position)
+        x = self._check(x)
+        check_labels(self.labels, y, self.position, allow_none=self._relearning)
+        return x, y
 
     # All or nothing.
 
@@ -599,11 +616,15 @@ class OnlineLearner(ABC):
         *,
         ids: Sequence[str] | None = None,
         origins: Sequence[str] | None = None,
+        one: bool = False,
     ) -> Made:
-        """Calls `act` with checked examples, which it learns; if anything is raised, nothing has changed."""
+        """Calls `act` with checked examples, which it learns; if anything is raised, nothing has changed.
+
+        `one`: xs are what `_one` gives, and ys a list.
+        """
         with self._guard.changing():
             self._check_can_learn()
-            x, y = self._admitted(xs, ys)
+            x, y = self._admitted(xs, ys, one=one)
             self._lags = None if asked_at is None else checked_lags(asked_at, len(x), self.position)
             self._ids, self._origins = ids, origins
             self._wait(len(x))

@@ -31,7 +31,7 @@ def ask(learner: Any, x: Any, given: Any) -> tuple[np.ndarray, int]:
     if learner.schema is None:
         _decide_schema(learner, x)
     with learner._guard.reading():
-        row = learner._checked(learner._one(x))
+        row = learner._checked_one(x)
         asked: Asked = learner.asked
         if name not in asked.labels:
             before = asked.pending.get(name)

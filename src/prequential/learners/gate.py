@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 import numbers
 import sys
 from collections.abc import Hashable, Iterator, Sequence
@@ -16,6 +17,7 @@ from prequential.labels import Labels
 from prequential.memory_limits import check_fits
 
 MOST_DIMENSIONS = 4  # of examples: (n, height, width, channels)
+PLAIN = frozenset((float, int, bool))
 KEPT = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.uint8))  # the dtypes that learners and journals keep
 
 
@@ -47,6 +49,8 @@ def as_examples(
     Traceback (most recent call last):
     prequential.errors.BadInput: example 11: x has shape (1,), but the one before has (2,)
     """
+    if one and (plain := _plain_row(xs)) is not None:
+        return plain
     try:
         x = xs if type(xs) is np.ndarray else _as_array(xs, first)
         if x.dtype.kind == "O" and x.ndim == 1 and not one and all(_is_row(row) for row in x):
@@ -74,6 +78,18 @@ def as_examples(
             remedy = "; missing=True takes NaN as a missing value" if np.isnan(x[where]) else ""
             raise BadInput(f"{_place(where, first)}{name} is {x[where]}, expected a finite number{remedy}")
     return x
+
+
+def _plain_row(xs: Any) -> np.ndarray | None:
+    """A list of finite numbers of Python's own as an array (1, n); None where it is something else. The usual case."""
+    if type(xs) is not list or not xs or not PLAIN.issuperset(map(type, xs)):
+        return None
+    try:
+        if not math.isfinite(sum(xs)):  # one is not finite, or all together are not
+            return None
+        return np.array([xs], np.float64)
+    except OverflowError:  # an int beyond float64
+        return None
 
 
 def as_labels(ys: Any, count: int, first: int) -> list[Hashable]:

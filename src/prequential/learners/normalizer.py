@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
-from prequential.native.experts import NO_START, NativeExperts, Start, address, as_float64
+from prequential.native.experts import NO_START, LeftOut, NativeExperts, Start, address, as_float64
 from prequential.storage.checkpoint import allow
 
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
@@ -159,38 +159,45 @@ class Normalizer:
 
     def _along_native(self, x: np.ndarray) -> tuple[np.ndarray, After]:
         """Rows normalized in the native core, up to one in which more happens; that one here, and so on."""
-        x = as_float64(x)
-        features, after, done = self._native_rows(x)
-        if done == len(x):
-            return features, after
-        parts, moved = [features[:done]], self.moved(after)
-        while done < len(x):
-            x64, measured = moved._read(x[done : done + 1])
+        x, moved, start = as_float64(x), self, 0
+        parts: list[np.ndarray] = []
+        leaves_out = self.guard.alert
+        while True:
+            features, after, done = moved._native_rows(x[start:], leaves_out)
+            if start + done == len(x):
+                return features if not start else np.concatenate([*parts, features]), after
+            if done:
+                parts.append(features[:done])
+                moved, start = moved.moved(after), start + done
+            if not leaves_out:  # first without what only values that are left out need
+                leaves_out = True
+                continue
+            x64, measured = moved._read(x[start : start + 1])
             after = moved._next(x64, measured)
             parts.append(moved._scale(x64, measured, after.rows, after.out))
-            done += 1
-            if done < len(x):
-                features, after, more = moved.moved(after)._native_rows(x[done:])
-                parts.append(features[:more])
-                moved, done = moved.moved(after), done + more
-        return np.concatenate(parts), after
+            start += 1
+            if start == len(x):
+                return np.concatenate(parts), after
+            moved = moved.moved(after)
 
-    def _native_rows(self, x: np.ndarray) -> tuple[np.ndarray, After, int]:
+    def _native_rows(self, x: np.ndarray, leaves_out: bool) -> tuple[np.ndarray, After, int]:
         """Features (n, columns) of rows, what the statistics are after them, and how many rows that holds for."""
         assert self._native is not None
         guard = self.guard
         count, mean, square = self.count.copy(), self.mean.copy(), self.square.copy()
         changes: dict[str, np.ndarray] = {}
-        start, run = NO_START, None
+        start, left = NO_START, None
         if len(guard.starting):
-            changes = guard.start_copies()
+            changes = guard.copies_of_start()
             start = Start(*map(address, (guard.starting, *changes.values())), len(guard.starting), LOOK_BITS)
-        if guard.alert:
-            run = changes["run"] = guard.run.copy()
+        if leaves_out:
+            copies = guard.copies_of_left_out()
+            left = LeftOut(*map(address, copies.values()), 7 * LEVEL)
+            changes |= copies
         out = np.empty((len(x), len(count)), np.float32)
         done = self._native.normalize(
-            x, (count, mean, square), guard.low, guard.high, self._floors, run, start, out,
-            far=FAR, most=LARGEST, clip=self.clip,
+            x, (count, mean, square), guard.low, guard.high, self._floors, start, left, out,
+            far=FAR, most=LARGEST, clip=self.clip, shown=SHOWN,
         )  # fmt: skip
         if done and changes:
             guard = guard.after_rows(changes)
@@ -367,7 +374,10 @@ class Normalizer:
         return due
 
     def _guard_by(self, guard: Guard) -> None:
+        before = getattr(self, "guard", None)
         self.guard = guard
+        if before is not None and guard.floor is before.floor and guard.ceiling is before.ceiling:
+            return
         self._reach: tuple[np.ndarray, np.ndarray] | None = None  # what the statistics take all values within
         self._floors: tuple[np.ndarray, np.ndarray] | None = None  # the same, of the latest examples alone
         if self.recent is not None and np.isfinite(guard.floor).any():

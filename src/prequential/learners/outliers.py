@@ -125,13 +125,19 @@ class Guard:
         """After rows of which none is left out."""
         return self._changed(run=np.maximum(self.run - measured.sum(0), 0)) if self.alert else self
 
-    def start_copies(self) -> dict[str, np.ndarray]:
-        """Copies of the first values, with room for more, to be changed in place; `after_rows` takes them."""
+    # What the native core changes, as copies; `after_rows` takes them.
+
+    def copies_of_start(self) -> dict[str, np.ndarray]:
+        """The first values, with room for more."""
         others = _with_room(self.others, copy=True)
         return {"first": self.first.copy(), "same": self.same.copy(), "others": others, "filled": self.filled.copy()}
 
+    def copies_of_left_out(self) -> dict[str, np.ndarray]:
+        """What became of values that were left out."""
+        return {name: getattr(self, name).copy() for name in ("run", "last", "value", "repeats", "lead")}
+
     def after_rows(self, changes: dict[str, np.ndarray]) -> Guard:
-        """After rows of which none is left out, and at none of which a look was due."""
+        """After rows with which no look was due and no new level began."""
         return self._changed(**changes)
 
     def started(self, x: np.ndarray, measured: np.ndarray) -> tuple[Guard, np.ndarray, list[Look]]:

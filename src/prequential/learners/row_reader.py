@@ -55,12 +55,16 @@ class RowReader:
 
     def learnable(self, xs: Any, *, first: int, shape: tuple[int, ...] | None) -> Any:
         """Rows to learn as an array; `adopt` makes the schema that they decide that of all further ones."""
-        self._decided = None
+        self.forget_decided()
         rows = self.find(xs)
         if rows is None:
             return xs
         x, self._decided = self._encoded(rows, first, shape)
         return x
+
+    def forget_decided(self) -> None:
+        """What is being learned are no rows that decide the schema."""
+        self._decided = None
 
     @property
     def decides(self) -> bool:

@@ -7,11 +7,18 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 from prequential.errors import BadInput
+
+try:  # the functions behind those of `signal`, which turn every number into an enum: 15 µs for each example
+    from _signal import getsignal as _getsignal
+    from _signal import signal as _setsignal
+except ImportError:  # not CPython
+    _getsignal, _setsignal = signal.getsignal, signal.signal
+_INTERRUPT = int(signal.SIGINT)
 
 
 class Uninterrupted:
@@ -25,10 +32,10 @@ class Uninterrupted:
         self._pending = False
 
     def __enter__(self) -> Uninterrupted:
-        if threading.current_thread() is threading.main_thread():
-            before = signal.getsignal(signal.SIGINT)
-            if callable(before) and not isinstance(before, signal.Handlers):
-                signal.signal(signal.SIGINT, self._defer)
+        if threading.get_ident() == threading.main_thread().ident:
+            before = _getsignal(_INTERRUPT)
+            if callable(before):  # else it is a number: the default, or that it is ignored
+                _setsignal(_INTERRUPT, self._defer)
                 self._before = before
         return self
 
@@ -37,7 +44,7 @@ class Uninterrupted:
     ) -> None:
         if self._before is not None:
             before, self._before = self._before, None
-            signal.signal(signal.SIGINT, before)
+            _setsignal(_INTERRUPT, before)
             if self._pending:
                 self._pending = False
                 before(signal.SIGINT, None)
@@ -72,48 +79,41 @@ class Guard:
         self._changes = threading.RLock()  # held during a whole change, also while that waits for something
         self._state = threading.RLock()  # held while the state is inconsistent, or being read
         self._writer_waits = threading.Lock()  # held by a writer that waits for the state: readers let it go first
-        self._owner: int | None = None  # the thread that holds the state
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self) -> AbstractContextManager[Any]:
         """Holds the right to change the learner; others may still predict."""
-        with self._changes:
-            yield
+        return self._changes
 
     @contextmanager
     def reading(self, *, whole: bool = True) -> Iterator[None]:
         """Holds the state for reading; a learner that failed inside a change is refused, unless not `whole`."""
-        if self._writer_waits.locked() and self._owner != threading.get_ident():
+        if self._writer_waits.locked() and not self._has_state():
             with self._writer_waits:  # otherwise threads that predict all the time would never let it learn
                 pass
-        with self._held(whole):
+        with self._state:
+            if whole and self.broken is not None:
+                self._try_repair(self.broken)
             yield
 
     @contextmanager
     def inside(self, *, whole: bool = True) -> Iterator[None]:
         """Holds the state for a change; to be used inside `changing`."""
-        if self._owner == threading.get_ident():
-            with self._held(whole):
-                yield
-            return
-        with self._writer_waits:
-            self._state.acquire()
+        state = self._state  # in a forked process the guard gets another one
+        if self._has_state():
+            state.acquire()
+        else:
+            with self._writer_waits:
+                state.acquire()
         try:
-            with self._held(whole):
-                yield
+            if whole and self.broken is not None:
+                self._try_repair(self.broken)
+            yield
         finally:
-            self._state.release()
+            state.release()
 
-    @contextmanager
-    def _held(self, whole: bool) -> Iterator[None]:
-        with self._state:
-            before, self._owner = self._owner, threading.get_ident()
-            try:
-                if whole and self.broken is not None:
-                    self._try_repair(self.broken)
-                yield
-            finally:
-                self._owner = before
+    def _has_state(self) -> bool:
+        """Whether this thread holds the state."""
+        return self._state._is_owned()  # type: ignore[attr-defined, no-any-return]
 
     def _try_repair(self, broken: str) -> None:
         if self.mend is None:

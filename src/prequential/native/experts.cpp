@@ -466,15 +466,36 @@ struct Start {
     uint64_t looks;  // bit i: with the i-th of them, more is to be done
 };
 
+// What became of values that were left out, of all features; it moves on in place.
+struct LeftOut {
+    int64_t* run;     // (W,) how many there were lately, in eighths
+    double* last;     // (W,) the last of them
+    double* value;    // (W,) the one that recurs most
+    double* repeats;  // (W,) how often it came
+    double* lead;     // (W,) by how much it leads
+    int64_t level;    // with a run of so much, more is to be done
+};
+
+// Counts a value of one feature among those left out, of which the most frequent is kept.
+static void take_out(const LeftOut& left, int64_t c, double x) {
+    const bool fresh = left.lead[c] == 0, again = !fresh && left.value[c] == x;
+    if (fresh) left.value[c] = x;
+    left.repeats[c] = fresh ? 1.0 : left.repeats[c] + (again ? 1.0 : 0.0);
+    left.lead[c] = std::max(left.lead[c] + (fresh || again ? 1.0 : -1.0), 0.0);
+    left.run[c] += x != left.last[c] ? 7 : 0;
+    left.last[c] = x;
+}
+
 // Normalizes consecutive rows, each by the statistics of what came before and of itself, which move on in place. It
-// stops before the first row that does more than that: one with a value that is left out (more than `far` deviations
-// from the mean and outside low..high), or one with which a look at the first values of a feature is due. floor and
-// ceiling (W,) bound what the statistics of the latest examples take; null: nothing does. run (W,) counts what was left
-// out lately; null: nothing was. Returns how many rows were done, or -1 for sizes that cannot be.
+// stops before the first row that does more than that: one with which a look at the first values of a feature is due,
+// or one with values that are left out (more than `far` deviations from the mean and outside low..high), where left is
+// null or the feature is at a new level by it. floor and ceiling (W,) bound what the statistics of the latest examples
+// take; null: nothing does. What is left out looks like `shown` deviations. is_far (W,) is for use inside. Returns how
+// many rows were done, or -1 for sizes that cannot be.
 EXPORT int64_t prequential_normalize(
     const double* x, int64_t n, int64_t width, int64_t columns, double* count, double* mean, double* square,
-    const double* low, const double* high, const double* floor, const double* ceiling, int64_t* run,
-    const Start* start, double far, double most, double clip, float* out
+    const double* low, const double* high, const double* floor, const double* ceiling, const Start* start,
+    const LeftOut* left, uint8_t* is_far, double far, double most, double clip, float shown, float* out
 ) {
     if (n < 0 || width < 0 || (columns != width && columns != 2 * width) || start->k < 0) return -1;
     const Start& s = *start;
@@ -482,11 +503,17 @@ EXPORT int64_t prequential_normalize(
         if (s.features[j] < 0 || s.features[j] >= width || s.filled[j] < 0 || s.filled[j] > 62) return -1;
     }
     for (int64_t i = 0; i < n; i++, x += width, out += columns) {
-        bool stops = false;
+        bool any_far = false, stops = false;
         for (int64_t c = 0; c < width; c++) {
             const double value = std::min(std::max(x[c], -most), most), d = value - mean[c];
-            // a comparison with NaN is false: what is missing stops nothing
-            stops |= (d * d * count[c] > far * far * square[c]) & ((value < low[c]) | (value > high[c]));
+            // a comparison with NaN is false: what is missing is not far
+            is_far[c] = (d * d * count[c] > far * far * square[c]) & ((value < low[c]) | (value > high[c]));
+            any_far |= is_far[c];
+        }
+        if (any_far && left == nullptr) return i;
+        for (int64_t c = 0; any_far && c < width; c++) {
+            const double value = std::min(std::max(x[c], -most), most);
+            stops |= is_far[c] && left->run[c] + (value != left->last[c] ? 7 : 0) >= left->level;
         }
         for (int64_t j = 0; j < s.k; j++) {
             const double value = std::min(std::max(x[s.features[j]], -most), most);
@@ -504,8 +531,12 @@ EXPORT int64_t prequential_normalize(
                 s.others[s.filled[j]++ * s.k + j] = value;
             }
         }
-        if (run != nullptr) {
-            for (int64_t c = 0; c < width; c++) run[c] -= run[c] > 0 && x[c] == x[c] ? 1 : 0;
+        for (int64_t c = 0; left != nullptr && c < width; c++) {
+            if (is_far[c]) {
+                take_out(*left, c, std::min(std::max(x[c], -most), most));
+            } else {
+                left->run[c] -= left->run[c] > 0 && x[c] == x[c] ? 1 : 0;
+            }
         }
         for (int64_t c = 0; c < columns; c++) {
             const int64_t f = c < width ? c : c - width;
@@ -514,8 +545,9 @@ EXPORT int64_t prequential_normalize(
             double taken = value;
             if (c >= width && floor != nullptr) taken = std::min(std::max(value, floor[f]), ceiling[f]);
             const double shift = count[c] > 0 ? mean[c] : taken;
-            const double step = measured ? taken - shift : 0.0;
-            count[c] += measured ? 1.0 : 0.0;
+            const bool counts = measured && !is_far[f];
+            const double step = counts ? taken - shift : 0.0;
+            count[c] += counts ? 1.0 : 0.0;
             const double total = std::max(count[c], 1.0);
             const double grown = square[c] + step * step - step * step / total;
             square[c] = grown > 0 ? grown : 0.0;
@@ -524,6 +556,7 @@ EXPORT int64_t prequential_normalize(
             const bool varies = deviation > 1e-9 * std::fabs(mean[c]);  // below that it is rounding, not variation
             const double scaled = (value - mean[c]) / (varies ? deviation : 1.0);
             out[c] = varies && measured ? static_cast<float>(std::min(std::max(scaled, -clip), clip)) : 0.0f;
+            if (is_far[f]) out[c] = out[c] > 0 ? shown : out[c] < 0 ? -shown : 0.0f;
         }
     }
     return n;

@@ -14,7 +14,7 @@ _Nothing = ctypes.c_char * 0
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
 
-def address(array: np.ndarray) -> int:
+def address(array: np.ndarray | bytearray) -> int:
     """Where the numbers of a writable array in C order begin; `array.ctypes.data` takes three times as long."""
     return ctypes.addressof(_Nothing.from_buffer(array))  # type: ignore[arg-type]
 
@@ -69,7 +69,7 @@ class NativeExperts:
         self._normalize = loaded.prequential_normalize
         self._normalize.restype = _NUMBER
         self._normalize.argtypes = [
-            _POINTER, *[_NUMBER] * 3, *[_POINTER] * 9, *[_REAL] * 3, _POINTER,
+            _POINTER, *[_NUMBER] * 3, *[_POINTER] * 10, *[_REAL] * 3, ctypes.c_float, _POINTER,
         ]  # fmt: skip
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeExperts:
@@ -213,13 +213,14 @@ class NativeExperts:
         low: np.ndarray,
         high: np.ndarray,
         reach: tuple[np.ndarray, np.ndarray] | None,
-        run: np.ndarray | None,
         start: Start,
+        left: LeftOut | None,
         out: np.ndarray,
         *,
         far: float,
         most: float,
         clip: float,
+        shown: float,
     ) -> int:
         """Normalizes rows up to the first one in which more is to be done; how many were done.
 
@@ -233,20 +234,21 @@ class NativeExperts:
             (width,) the range of the first values of each feature.
         reach
             (width,) each: what the statistics of the latest examples take all values within.
-        run
-            (width,) int64: how many values were left out lately, in eighths; moves on in place. None: none were.
         start
             The first values of features that have shown few yet.
+        left
+            What became of values that were left out; None: none was lately, and it stops before the first one.
         out
             Where the results go, float32 (n, columns).
-        far, most, clip
-            How many deviations from the mean are far; the largest value, and the largest result.
+        far, most, clip, shown
+            How many deviations from the mean are far; the largest value, the largest result, and what is left out.
         """
         count, mean, square = map(address, statistics)
         floor, ceiling = (None, None) if reach is None else map(address, reach)
         done: int = self._normalize(
             address(x), len(x), x.shape[1], out.shape[1], count, mean, square, address(low), address(high), floor,
-            ceiling, None if run is None else address(run), ctypes.addressof(start), far, most, clip, address(out),
+            ceiling, ctypes.addressof(start), None if left is None else ctypes.addressof(left),
+            address(bytearray(x.shape[1])), far, most, clip, shown, address(out),
         )  # fmt: skip
         if done < 0:
             raise IndexError("statistics of impossible sizes")
@@ -264,6 +266,19 @@ class Start(ctypes.Structure):
         ("filled", _POINTER),
         ("k", _NUMBER),
         ("looks", ctypes.c_uint64),
+    )
+
+
+class LeftOut(ctypes.Structure):
+    """What became of values that were left out, as `experts.cpp` takes it."""
+
+    _fields_ = (
+        ("run", _POINTER),
+        ("last", _POINTER),
+        ("value", _POINTER),
+        ("repeats", _POINTER),
+        ("lead", _POINTER),
+        ("level", _NUMBER),
     )
 
 

@@ -454,8 +454,8 @@ class Learner(ChunkedLearner):
         if self.device.type == "cpu":
             check_fits(s.least_bytes(classes, features), what)
 
-    def _checked(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
-        x = super()._checked(xs, ys)
+    def _check(self, x: np.ndarray) -> np.ndarray:
+        x = super()._check(x)
         if x.ndim > 2 or self.settings.standardize is False:
             check_float32(x, self.position)
         if self._parts is not None and x.ndim > 2 and (x.dtype == np.uint8) != self._parts.inputs.image_bytes:

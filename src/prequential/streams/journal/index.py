@@ -19,6 +19,7 @@ HEAD = struct.Struct("<8sII")  # magic, tag of the journal, reserved
 MAGIC = b"PQindex2"
 ENTRY = 8
 FARTHEST = 1 << 60  # behind the end of any log, for an entry that is damaged
+WAITING = 256  # offsets that are kept in memory at most
 BACK = 4  # records looked at from the end on, before another place is tried
 
 # the length and the end of the log behind the record of a position, if it is where it is said to be
@@ -27,6 +28,9 @@ Ends = Callable[[int, int], tuple[int, int] | None]
 
 class Index:
     """One offset (u64) for each position, in a file; one that only reads keeps its own in a temporary file instead.
+
+    The offsets of the latest records wait in memory and are written together. What a killed process did not write is
+    found in the log.
 
     Parameters
     ----------
@@ -40,18 +44,26 @@ class Index:
         self.path, self.tag = path, tag
         self.rebuilt = False  # whether this object has rebuilt it from the log
         self._temporary: IO[bytes] | None = None
+        self._waiting: list[int] = []  # offsets that are not in the file yet
+        self._first = 0  # the position of the first of them
 
     def offsets(self, start: int, stop: int) -> list[int]:
         """Where the records of these positions begin; fewer where it does not go so far."""
-        with self._open(os.O_RDONLY) as handle:
-            if handle is None:
-                return []
-            data = read_at(handle, (stop - start) * ENTRY, HEAD.size + start * ENTRY)
-        offsets: list[int] = np.minimum(np.frombuffer(data[: len(data) // ENTRY * ENTRY], "<u8"), FARTHEST).tolist()
-        return offsets
+        written = min(stop, self._first) if self._waiting else stop  # entries before this are in the file
+        offsets: list[int] = []
+        if start < written:
+            with self._open(os.O_RDONLY) as handle:
+                if handle is None:
+                    return []
+                data = read_at(handle, (written - start) * ENTRY, HEAD.size + start * ENTRY)
+            offsets = np.minimum(np.frombuffer(data[: len(data) // ENTRY * ENTRY], "<u8"), FARTHEST).tolist()
+            if len(offsets) < written - start:
+                return offsets
+        return offsets + self._waiting[max(start - self._first, 0) : stop - self._first] if written < stop else offsets
 
     def last(self, size: int, ends: Ends) -> tuple[int, int] | None:
         """Length and end of a log of `size` bytes after the last record whose offset here is right."""
+        self.flush()
         with self._open(os.O_RDONLY) as handle:
             if handle is None or read_at(handle, HEAD.size, 0) != HEAD.pack(MAGIC, self.tag, 0):
                 return None
@@ -73,6 +85,7 @@ class Index:
 
     def begin(self, *, temporary: bool = False) -> None:
         """Makes the index empty."""
+        self._waiting = []
         if temporary:
             self._temporary = tempfile.TemporaryFile()  # noqa: SIM115 (kept until the journal is gone)
         with self._open(os.O_RDWR | os.O_CREAT | os.O_TRUNC) as handle:
@@ -81,10 +94,30 @@ class Index:
 
     def extend(self, start: int, offsets: Sequence[int], *, temporary: bool = False) -> None:
         """Sets the offsets of the records from a position on."""
+        self.flush()
         self._put(start, np.asarray(offsets, "<u8").tobytes(), temporary)
+
+    def append(self, position: int, offsets: Sequence[int]) -> None:
+        """Sets the offsets of the records at the end of the log; those from this position on are forgotten."""
+        kept = position - self._first
+        if not 0 <= kept <= len(self._waiting):
+            self.flush()
+            kept = 0
+        if not kept:
+            self._first = position
+        self._waiting[kept:] = offsets
+        if len(self._waiting) >= WAITING:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits in memory."""
+        if self._waiting:
+            self._put(self._first, np.asarray(self._waiting, "<u8").tobytes(), self._temporary is not None)
+            self._waiting = []
 
     def fill(self, start: int, count: int, offset: int, *, temporary: bool = False) -> None:
         """Sets the offset of many positions that one record covers."""
+        self.flush()
         for first in range(start, start + count, 1 << 16):
             self._put(first, np.full(min(1 << 16, start + count - first), offset, "<u8").tobytes(), temporary)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 import weakref
@@ -420,6 +421,9 @@ class Journal(Stream):
 
     def close(self) -> None:
         """Releases the lock, so that another writer can open it; reading still works."""
+        if self.write and self._process == os.getpid():
+            with contextlib.suppress(OSError):  # what is not in the index is found in the log
+                self._log.index.flush()
         self.write = self._log.write = False
         if self._lock is not None:
             self._lock.free()

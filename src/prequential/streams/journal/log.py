@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prequential.errors import BadInput, DamageWarning
-from prequential.storage.files import new_file, opened, write_all
+from prequential.storage.files import new_file, open_own, opened, write_all
 from prequential.streams.journal.index import Index
 from prequential.streams.journal.log_records import (
     EXAMPLE,
@@ -229,7 +229,7 @@ class Log:
         try:
             self._write(b"".join(examples), len(examples))
             self._overhang = True
-            self.index.extend(self.length, offsets)
+            self.index.append(self.length, offsets)
         except BaseException:
             self._unsynced = unsynced
             if self._overhang:
@@ -275,7 +275,8 @@ class Log:
 
     def _write(self, data: bytes, count: int) -> None:
         """Writes at the end, after a check that the file is as it was left; syncs when that is due."""
-        with opened(self.path, WRITE) as handle:
+        handle = open_own(self.path, WRITE)
+        try:
             status = os.fstat(handle)
             if self._overhang and status.st_ino == self.inode and status.st_size > self.end:
                 os.ftruncate(handle, self.end)
@@ -290,6 +291,8 @@ class Log:
                 os.fsync(handle)
                 unsynced = 0
             self._overhang, self._unsynced = False, unsynced
+        finally:
+            os.close(handle)
 
     def _due(self, unsynced: int) -> bool:
         if self.scratch or self.durability == "save":
@@ -320,6 +323,7 @@ class Log:
 
     def sync(self) -> None:
         """Makes everything appended so far survive a power cut."""
+        self.index.flush()
         with opened(self.path, WRITE) as handle:
             os.fsync(handle)
         self._unsynced = 0
