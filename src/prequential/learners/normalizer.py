@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
-from prequential.native.experts import NO_START, LeftOut, NativeExperts, Start, address, as_float64
+from prequential.native.experts import NO_START, LeftOut, Limits, NativeExperts, Start, address, as_float64
 from prequential.storage.checkpoint import allow
 
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
@@ -69,6 +69,7 @@ class Normalizer:
         self, width: int, *, recent: int | None = None, clip: float = 10.0, native: NativeExperts | None = None
     ) -> None:
         self.width, self.recent, self.clip, self._native = width, recent, clip, native
+        self._limits = Limits(FAR, LARGEST, clip, SHOWN)
         columns = width if recent is None else 2 * width
         allow(24 * columns + 150 * width, f"the statistics of {width} features")
         self.count = np.zeros(columns)  # values counted
@@ -84,7 +85,10 @@ class Normalizer:
 
     def take(self, after: After) -> None:
         """Goes on with the last of these statistics."""
-        self.count, self.mean, self.square = (part[-1].copy() for part in after.rows)
+        if len(after.rows[0]) == 1:
+            self.count, self.mean, self.square = (part[0] for part in after.rows)
+        else:  # not the whole of it is kept
+            self.count, self.mean, self.square = (part[-1].copy() for part in after.rows)
         if after.guard is not self.guard:
             self._guard_by(after.guard)
 
@@ -184,7 +188,7 @@ class Normalizer:
         """Features (n, columns) of rows, what the statistics are after them, and how many rows that holds for."""
         assert self._native is not None
         guard = self.guard
-        count, mean, square = self.count.copy(), self.mean.copy(), self.square.copy()
+        statistics = np.array(self._own())  # (3, columns)
         changes: dict[str, np.ndarray] = {}
         start, left = NO_START, None
         if len(guard.starting):
@@ -194,14 +198,11 @@ class Normalizer:
             copies = guard.copies_of_left_out()
             left = LeftOut(*map(address, copies.values()), 7 * LEVEL)
             changes |= copies
-        out = np.empty((len(x), len(count)), np.float32)
-        done = self._native.normalize(
-            x, (count, mean, square), guard.low, guard.high, self._floors, start, left, out,
-            far=FAR, most=LARGEST, clip=self.clip, shown=SHOWN,
-        )  # fmt: skip
+        out, done = self._native.normalize(x, statistics, guard.addresses, start, left, self._limits)
         if done and changes:
             guard = guard.after_rows(changes)
-        return out, After((count[None], mean[None], square[None]), guard), done
+        count, mean, square = statistics[:, None]
+        return out, After((count, mean, square), guard), done
 
     def moved(self, after: After) -> Normalizer:
         """The same normalizer with these statistics; arrays are never changed in place, so that both can be used."""
@@ -379,9 +380,7 @@ class Normalizer:
         if before is not None and guard.floor is before.floor and guard.ceiling is before.ceiling:
             return
         self._reach: tuple[np.ndarray, np.ndarray] | None = None  # what the statistics take all values within
-        self._floors: tuple[np.ndarray, np.ndarray] | None = None  # the same, of the latest examples alone
         if self.recent is not None and np.isfinite(guard.floor).any():
-            self._floors = guard.floor, guard.ceiling
             infinite = np.full(self.width, np.inf)
             self._reach = (np.concatenate([-infinite, guard.floor]), np.concatenate([infinite, guard.ceiling]))
 

@@ -7,11 +7,13 @@ became of values that were left out. Nothing here grows with the stream.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from prequential.errors import BadCheckpoint
+from prequential.native.experts import address
 
 FAR = 20.0  # a value more than so many deviations from the mean is left out of the statistics
 START = 32  # differing values a feature shows before that holds; until then they are kept, to be looked at together
@@ -80,17 +82,29 @@ class Guard:
         start |= {"first": np.where(count > 0, mean, 0.0)[~varied], "same": count[~varied].copy()}
         return replace(guard, **start, low=np.where(varied, mean, -np.inf), high=np.where(varied, mean, np.inf))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Guard:
+        return self  # it is never changed, and its arrays have to stay where `addresses` says
+
     def _changed(self, **changes: Any) -> Guard:
         """The same but for some fields; `dataclasses.replace` takes twenty times as long."""
         guard = object.__new__(Guard)
         guard.__dict__.update(self.__dict__)
         guard.__dict__.update(changes)
+        guard.__dict__.pop("addresses", None)  # `cached_property`
+        guard.__dict__.pop("alert", None)
         return guard
 
-    @property
+    @cached_property
     def alert(self) -> bool:
         """Whether values were left out lately."""
         return bool(self.run.any())
+
+    @cached_property
+    def addresses(self) -> tuple[int, int, int | None, int | None]:
+        """Where `low` and `high` are, and `floor` and `ceiling` if these limit anything, for the native core."""
+        limits = np.isfinite(self.floor).any()
+        reach = (address(self.floor), address(self.ceiling)) if limits else (None, None)
+        return (address(self.low), address(self.high), *reach)
 
     def hints(self) -> list[Hint]:
         """The values that were left out and recur, at most one for each feature."""
@@ -138,7 +152,9 @@ class Guard:
 
     def after_rows(self, changes: dict[str, np.ndarray]) -> Guard:
         """After rows with which no look was due and no new level began."""
-        return self._changed(**changes)
+        guard = self._changed(**changes)
+        guard.__dict__["addresses"] = self.addresses  # the ranges are the same
+        return guard
 
     def started(self, x: np.ndarray, measured: np.ndarray) -> tuple[Guard, np.ndarray, list[Look]]:
         """After rows (n, width), with the first values they add; the row with which each start ended (n: it did not),

@@ -369,7 +369,7 @@ void learn_row(
 }  // namespace
 
 // Log-probabilities (n, K) of the labels of the nearest examples. own_labels may be null where no row is a neighbor of
-// another. 0: done; 1: sizes or ranges that cannot be; 2: a label that is none of the K.
+// another; without lo and hi each row uses all of the past. 0: done; 1: sizes or ranges that cannot be; 2: a label that is none of the K.
 EXPORT int prequential_knn(
     const float* x, int64_t n, int64_t stride, int width, const float* past_keys, const int64_t* past_labels,
     int64_t past, const int64_t* own_labels, const int64_t* lo, const int64_t* hi, int nearest, double prior_weight,
@@ -380,13 +380,13 @@ EXPORT int prequential_knn(
     const Keys of_past = {past_keys, width, past_keys + past * width};
     const Keys of_own = {x, stride, x + (n ? (n - 1) * stride + width : 0)};
     for (int64_t i = 0; i < n; i++) {
-        if (num_seen[i] < 0 || hi[i] > past + (own_labels ? n : 0)) return 1;
+        const int64_t stop = hi ? hi[i] : past;
+        if (num_seen[i] < 0 || stop > past + (own_labels ? n : 0)) return 1;
         Nearest found(nearest);
         const Query query(x + i * stride, width);
-        const int64_t from = std::max<int64_t>(lo[i], 0);
-        if (hi[i] > past)
-            search(query, of_own, own_labels, std::max<int64_t>(from - past, 0), hi[i] - past, found);
-        search(query, of_past, past_labels, from, std::min(hi[i], past), found);
+        const int64_t from = lo ? std::max<int64_t>(lo[i], 0) : 0;
+        if (stop > past) search(query, of_own, own_labels, std::max<int64_t>(from - past, 0), stop - past, found);
+        search(query, of_past, past_labels, from, std::min(stop, past), found);
         if (!vote(found, prior_weight, num_seen[i], num_classes, out + i * num_classes)) return 2;
     }
     return 0;
@@ -476,6 +476,13 @@ struct LeftOut {
     int64_t level;    // with a run of so much, more is to be done
 };
 
+struct Limits {
+    double far;    // how many deviations from the mean are far
+    double most;   // the largest value
+    double clip;   // the largest result
+    double shown;  // what a value that is left out looks like
+};
+
 // Counts a value of one feature among those left out, of which the most frequent is kept.
 static void take_out(const LeftOut& left, int64_t c, double x) {
     const bool fresh = left.lead[c] == 0, again = !fresh && left.value[c] == x;
@@ -490,14 +497,25 @@ static void take_out(const LeftOut& left, int64_t c, double x) {
 // stops before the first row that does more than that: one with which a look at the first values of a feature is due,
 // or one with values that are left out (more than `far` deviations from the mean and outside low..high), where left is
 // null or the feature is at a new level by it. floor and ceiling (W,) bound what the statistics of the latest examples
-// take; null: nothing does. What is left out looks like `shown` deviations. is_far (W,) is for use inside. Returns how
-// many rows were done, or -1 for sizes that cannot be.
+// take; null: nothing does. What is left out looks like `shown` deviations. Returns how many rows were done, or -1 for
+// sizes that cannot be. The statistics are (3, columns): counts, means and sums of squared distances from these.
 EXPORT int64_t prequential_normalize(
-    const double* x, int64_t n, int64_t width, int64_t columns, double* count, double* mean, double* square,
-    const double* low, const double* high, const double* floor, const double* ceiling, const Start* start,
-    const LeftOut* left, uint8_t* is_far, double far, double most, double clip, float shown, float* out
+    const double* x, int64_t n, int64_t width, int64_t columns, double* statistics, const double* low,
+    const double* high, const double* floor, const double* ceiling, const Start* start, const LeftOut* left,
+    const Limits* limits, float* out
 ) {
     if (n < 0 || width < 0 || (columns != width && columns != 2 * width) || start->k < 0) return -1;
+    const double far = limits->far, most = limits->most, clip = limits->clip;
+    const float shown = static_cast<float>(limits->shown);
+    double *count = statistics, *mean = count + columns, *square = mean + columns;
+    uint8_t few[512];  // for most tables, nothing is allocated
+    std::vector<uint8_t> many;
+    try {
+        many.resize(width > 512 ? static_cast<size_t>(width) : 0);
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
+    uint8_t* is_far = width > 512 ? many.data() : few;
     const Start& s = *start;
     for (int64_t j = 0; j < s.k; j++) {
         if (s.features[j] < 0 || s.features[j] >= width || s.filled[j] < 0 || s.filled[j] > 62) return -1;

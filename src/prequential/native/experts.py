@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from ctypes import addressof
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64
 
 def address(array: np.ndarray | bytearray) -> int:
     """Where the numbers of a writable array in C order begin; `array.ctypes.data` takes three times as long."""
-    return ctypes.addressof(_Nothing.from_buffer(array))  # type: ignore[arg-type]
+    return addressof(_Nothing.from_buffer(array))  # type: ignore[arg-type]
 
 
 def _fitted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
@@ -69,7 +70,7 @@ class NativeExperts:
         self._normalize = loaded.prequential_normalize
         self._normalize.restype = _NUMBER
         self._normalize.argtypes = [
-            _POINTER, *[_NUMBER] * 3, *[_POINTER] * 10, *[_REAL] * 3, ctypes.c_float, _POINTER,
+            _POINTER, *[_NUMBER] * 3, *[_POINTER] * 9,
         ]  # fmt: skip
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeExperts:
@@ -80,7 +81,7 @@ class NativeExperts:
         x: np.ndarray,
         past: tuple[int, int, int],
         own: np.ndarray | None,
-        visible: np.ndarray,
+        visible: np.ndarray | None,
         num_seen: np.ndarray,
         *,
         width: int,
@@ -100,6 +101,7 @@ class NativeExperts:
             The labels (n,) of x, where rows are neighbors of later ones.
         visible
             (2, n) the first column that each may use and the one behind the last; the past's come before those of x.
+            None: all use the whole past.
         num_seen
             (n,) how many labels had been seen when each was asked.
         width, num_classes
@@ -111,10 +113,13 @@ class NativeExperts:
         n, stride = x.shape
         out = np.empty((n, num_classes), np.float32)
         keys, labels, count = past
-        lo = address(visible)
+        lo = hi = None
+        if visible is not None:
+            lo = address(visible)
+            hi = lo + 8 * n
         own_at = None if own is None else address(own := _fitted(own, _I64))
         failed = self._knn(
-            address(x), n, stride, width, keys, labels, count, own_at, lo, lo + 8 * n, nearest, prior_weight,
+            address(x), n, stride, width, keys, labels, count, own_at, lo, hi, nearest, prior_weight,
             address(num_seen), num_classes, address(out),
         )  # fmt: skip
         if failed:
@@ -209,50 +214,40 @@ class NativeExperts:
     def normalize(
         self,
         x: np.ndarray,
-        statistics: tuple[np.ndarray, np.ndarray, np.ndarray],
-        low: np.ndarray,
-        high: np.ndarray,
-        reach: tuple[np.ndarray, np.ndarray] | None,
+        statistics: np.ndarray,
+        ranges: tuple[int, int, int | None, int | None],
         start: Start,
         left: LeftOut | None,
-        out: np.ndarray,
-        *,
-        far: float,
-        most: float,
-        clip: float,
-        shown: float,
-    ) -> int:
-        """Normalizes rows up to the first one in which more is to be done; how many were done.
+        limits: Limits,
+    ) -> tuple[np.ndarray, int]:
+        """Float32 (n, columns): rows normalized up to the first one in which more is to be done, and how many were.
 
         Parameters
         ----------
         x
             Float64 (n, width).
         statistics
-            Counts, means and sums of squares (columns,); they move on in place.
-        low, high
-            (width,) the range of the first values of each feature.
-        reach
-            (width,) each: what the statistics of the latest examples take all values within.
+            (3, columns) counts, means and sums of squares; they move on in place.
+        ranges
+            Where four arrays (width,) are: the range of the first values of each feature, and that within which the
+            statistics of the latest examples take all values, or None.
         start
             The first values of features that have shown few yet.
         left
             What became of values that were left out; None: none was lately, and it stops before the first one.
-        out
-            Where the results go, float32 (n, columns).
-        far, most, clip, shown
-            How many deviations from the mean are far; the largest value, the largest result, and what is left out.
+        limits
+            What is far, and how large values and results are at most.
         """
-        count, mean, square = map(address, statistics)
-        floor, ceiling = (None, None) if reach is None else map(address, reach)
+        n, width = x.shape
+        columns = statistics.shape[1]
+        out = np.empty((n, columns), np.float32)
         done: int = self._normalize(
-            address(x), len(x), x.shape[1], out.shape[1], count, mean, square, address(low), address(high), floor,
-            ceiling, ctypes.addressof(start), None if left is None else ctypes.addressof(left),
-            address(bytearray(x.shape[1])), far, most, clip, shown, address(out),
+            address(x), n, width, columns, address(statistics), *ranges, addressof(start),
+            None if left is None else addressof(left), addressof(limits), address(out),
         )  # fmt: skip
         if done < 0:
             raise IndexError("statistics of impossible sizes")
-        return done
+        return out, done
 
 
 class Start(ctypes.Structure):
@@ -280,6 +275,15 @@ class LeftOut(ctypes.Structure):
         ("lead", _POINTER),
         ("level", _NUMBER),
     )
+
+
+class Limits(ctypes.Structure):
+    """What is far, and how large values and results are at most, as `experts.cpp` takes it."""
+
+    _fields_ = (("far", _REAL), ("most", _REAL), ("clip", _REAL), ("shown", _REAL))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Limits:
+        return self  # nobody changes it
 
 
 NO_START = Start()

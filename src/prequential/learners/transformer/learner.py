@@ -18,7 +18,7 @@ from prequential.imports import import_object, is_object_name
 from prequential.labels import join_rows, num_seen_before
 from prequential.learners import by_id
 from prequential.learners.asked import Event
-from prequential.learners.base import check_missing, uniform_log_proba
+from prequential.learners.base import check_missing, largest, uniform_log_proba
 from prequential.learners.chunked import Ask, ChunkedLearner
 from prequential.learners.device import find_device
 from prequential.learners.gate import check_float32
@@ -341,7 +341,7 @@ class Learner(ChunkedLearner):
         batch = self._batch(features, class_ids, self._num_seen.current, lags)
         with self._parts.trainer.predicting():
             log_probs = self._parts.ensemble.extend(batch, None if last is None else last.prediction)
-        self._num_seen.extend(max(self._num_seen.current, int(class_ids.max()) + 1))
+        self._num_seen.extend(max(self._num_seen.current, largest(class_ids) + 1))
         return log_probs
 
     def _prepare_chunk(self, count: int) -> None:

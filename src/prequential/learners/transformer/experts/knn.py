@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import c_int64, memmove
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,14 @@ from prequential.native.experts import NativeExperts, address
 
 NEAREST = 15  # k
 PRIOR_WEIGHT = 0.5  # of the prior of the labels, in average votes
+
+
+class _Found(NamedTuple):
+    """What was found for one example after the chunk boundary."""
+
+    x: np.ndarray  # (1, ...)
+    num_seen: int
+    log_probs: np.ndarray  # (1, 1, K)
 
 
 class KNNExpert:
@@ -59,12 +67,17 @@ class KNNExpert:
         self._past = KVCache(
             depth=1, window=memory, chunk_tokens=chunk_size, key_width=width, device=torch.device("cpu"), labels=True
         )
+        # in the native core: what was found for all examples after the chunk boundary, if they came one by one
+        self._found: list[_Found] = []
 
     def predict(self, queries: Queries) -> Predicted:
         if self._native is not None:
             start, stop = self._past.current_span(beyond=queries.missing is not None)
-            last = np.full(len(queries), stop - start) if queries.missing is None else stop - start - queries.missing
-            return Predicted(self._search(queries.x, (start, stop), None, last - self.memory, last, queries.num_seen))
+            visible = None
+            if queries.missing is not None:
+                last = stop - start - queries.missing
+                visible = np.array([last - self.memory, last], np.int64)
+            return Predicted(self._search(queries.x, (start, stop), None, visible, queries.num_seen))
         past = self._past.current(beyond=queries.missing is not None)
         hidden = None if queries.missing is None else self._hidden_from(queries.missing, past[0].shape[2])
         knn_probs = self._knn_probs(self._keys(queries.x), past, None, hidden)
@@ -76,12 +89,13 @@ class KNNExpert:
             log_probs = self._neighbors_of(batch, self._past.current_span())
         if self._native is not None and batch.lags is None and len(batch) == 1:
             assert log_probs is not None
-            self._append(batch.x, int(batch.class_ids[0]))
+            self._append(batch, log_probs)
             return log_probs
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         if log_probs is None:
             knn_probs = self._knn_probs(keys, self._past.current(), labels, _hidden_later(batch.lags, len(batch)))
             log_probs = self._log_probs(knn_probs, batch.num_seen)
+        self._found = []
         if batch.lags is not None:  # what is asked before some of these labels arrived sees as many others
             self._past.reserve(self._chunk_size)
         self._past.extend((keys[None, None], labels[None, None, :, None]))
@@ -90,7 +104,7 @@ class KNNExpert:
     def commit(self, batch: Batch) -> np.ndarray:
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         if self._native is not None:
-            log_probs = self._neighbors_of(batch, self._past.committed_span())
+            log_probs = self._of_chunk(batch)
         else:
             knn_probs = self._knn_probs(keys, self._past.committed(), labels, _hidden_later(batch.lags, len(batch)))
             log_probs = self._log_probs(knn_probs, batch.num_seen)
@@ -119,6 +133,7 @@ class KNNExpert:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._found = []
         count = int(state["count"])
         x, class_ids = torch.as_tensor(state["x"])[:count], torch.as_tensor(state["class_ids"])[:count]
         kept = {"k": x[None, None], "v": class_ids[None, None, :, None], "num_fresh": state["num_fresh"]}
@@ -129,18 +144,40 @@ class KNNExpert:
     def _neighbors_of(self, batch: Batch, span: tuple[int, int]) -> np.ndarray:
         """Log-probabilities (1, n, K) of labeled examples that come after this part of the past, each as it was asked."""
         n, past = len(batch), span[1] - span[0]
+        if n == 1 and batch.lags is None:
+            return self._search(batch.x, span, None, None, batch.num_seen)
         position = past + np.arange(n)
         last = position if batch.lags is None else position - batch.lags
         own = batch.class_ids if n > 1 else None
-        return self._search(batch.x, span, own, position - self.memory, last, batch.num_seen)
+        return self._search(batch.x, span, own, np.array([position - self.memory, last], np.int64), batch.num_seen)
+
+    def _of_chunk(self, batch: Batch) -> np.ndarray:
+        """Those of a whole chunk. What was found for its examples as they came one by one would be found again."""
+        found, self._found = self._found, []
+        committed, current = self._past.committed_span(), self._past.current_span()
+        if not self._is_start_of(batch, found, current[1] - committed[1]):
+            return self._neighbors_of(batch, committed)
+        parts, k = [one.log_probs for one in found], len(found)
+        if k < len(batch):
+            rest = Batch(batch.x[k:], batch.class_ids[k:], batch.num_seen[k:])
+            parts.append(self._neighbors_of(rest, current))
+        return np.concatenate(parts, 1)
+
+    def _is_start_of(self, batch: Batch, found: list[_Found], fresh: int) -> bool:
+        """Whether `found` is of all `fresh` examples after the boundary, and the chunk begins with these."""
+        k = len(found)
+        if not 0 < k == fresh <= len(batch) or batch.lags is not None:
+            return False
+        if found[0].log_probs.shape[2] != self.num_classes or [one.num_seen for one in found] != batch.num_seen[:k].tolist():
+            return False
+        return np.array_equal(np.concatenate([one.x for one in found]), batch.x[:k])
 
     def _search(
         self,
         x: np.ndarray,
         span: tuple[int, int],
         own: np.ndarray | None,
-        first: np.ndarray,
-        last: np.ndarray,
+        visible: np.ndarray | None,
         num_seen: np.ndarray,
     ) -> np.ndarray:
         assert self._native is not None
@@ -148,17 +185,18 @@ class KNNExpert:
         start, stop = span
         past = (keys.data_ptr() + 4 * start * self.width, labels.data_ptr() + 8 * start, stop - start)
         return self._native.knn(
-            x, past, own, np.array([first, last], np.int64), num_seen, width=self.width,
-            num_classes=self.num_classes, nearest=NEAREST, prior_weight=PRIOR_WEIGHT,
+            x, past, own, visible, num_seen, width=self.width, num_classes=self.num_classes, nearest=NEAREST,
+            prior_weight=PRIOR_WEIGHT,
         )[None]  # fmt: skip
 
-    def _append(self, x: np.ndarray, class_id: int) -> None:
-        """Adds one example after the chunk boundary; a hundred times as fast as tensors are."""
+    def _append(self, batch: Batch, log_probs: np.ndarray) -> None:
+        """Adds one example after the chunk boundary; much faster than tensors do it."""
         at = self._past.room_for(1)
         keys, labels = self._past.buffers
-        memmove(keys.data_ptr() + 4 * at * self.width, address(x), 4 * self.width)
-        c_int64.from_address(labels.data_ptr() + 8 * at).value = class_id
+        memmove(keys.data_ptr() + 4 * at * self.width, address(batch.x), 4 * self.width)
+        c_int64.from_address(labels.data_ptr() + 8 * at).value = int(batch.class_ids[0])
         self._past.count_added(1)
+        self._found.append(_Found(batch.x, int(batch.num_seen[0]), log_probs))
 
     def _hidden_from(self, missing: np.ndarray, past: int) -> Tensor:
         """Which of the past examples each query may not use, (n, P): those without a label yet, and older ones."""
