@@ -165,7 +165,7 @@ class Normalizer:
         """Rows normalized in the native core, up to one in which more happens; that one here, and so on."""
         x, moved, start = as_float64(x), self, 0
         parts: list[np.ndarray] = []
-        leaves_out = self.guard.alert
+        leaves_out = self.guard.alert or self.guard.left_out_lately
         while True:
             features, after, done = moved._native_rows(x[start:], leaves_out)
             if start + done == len(x):

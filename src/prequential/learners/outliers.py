@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,9 @@ class Guard:
     repeats: np.ndarray
     lead: np.ndarray
     former: np.ndarray  # (5, width) count, mean, sum of squares and range at the level before the present one
+
+    # whether values were left out since the last `reaching`; the native core then reckons with more of them
+    left_out_lately: ClassVar[bool] = False
 
     @staticmethod
     def new(width: int) -> Guard:
@@ -154,6 +157,8 @@ class Guard:
         """After rows with which no look was due and no new level began."""
         guard = self._changed(**changes)
         guard.__dict__["addresses"] = self.addresses  # the ranges are the same
+        if "run" in changes:
+            guard.__dict__["left_out_lately"] = True
         return guard
 
     def started(self, x: np.ndarray, measured: np.ndarray) -> tuple[Guard, np.ndarray, list[Look]]:
@@ -236,7 +241,9 @@ class Guard:
 
     def reaching(self, floor: np.ndarray, ceiling: np.ndarray) -> Guard:
         """With other limits for the statistics of the latest examples."""
-        return self._changed(floor=floor, ceiling=ceiling)
+        guard = self._changed(floor=floor, ceiling=ceiling)
+        guard.__dict__.pop("left_out_lately", None)
+        return guard
 
     def restarted(self, at: np.ndarray, x: np.ndarray, former: np.ndarray) -> Guard:
         """With features `at` starting anew from these values; what they were until now is kept as `former`."""

@@ -14,7 +14,7 @@ from typing import Any
 from prequential.errors import BadInput
 
 try:  # the functions behind those of `signal`, which turn every number into an enum: 15 µs for each example
-    from _signal import getsignal as _getsignal
+    from _signal import getsignal as _getsignal  # type: ignore[import-not-found]
     from _signal import signal as _setsignal
 except ImportError:  # not CPython
     _getsignal, _setsignal = signal.getsignal, signal.signal

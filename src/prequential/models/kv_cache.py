@@ -106,6 +106,10 @@ class KVCache:
             self.extend((new[0][:, :, -tokens:], new[1][:, :, -tokens:]))
         self._num_committed, self._num_fresh = min(self._kept, self._num_committed + tokens), 0
 
+    def commit_added(self) -> None:
+        """Moves the chunk boundary behind the tokens that were added since, as they are."""
+        self._num_committed, self._num_fresh = min(self._kept, self._num_committed + self._num_fresh), 0
+
     def clear(self) -> None:
         self._end = self._num_committed = self._num_fresh = 0
 

@@ -19,7 +19,7 @@ HEAD = struct.Struct("<8sII")  # magic, tag of the journal, reserved
 MAGIC = b"PQindex2"
 ENTRY = 8
 FARTHEST = 1 << 60  # behind the end of any log, for an entry that is damaged
-WAITING = 256  # offsets that are kept in memory at most
+WAITING = 64  # offsets that are kept in memory at most
 BACK = 4  # records looked at from the end on, before another place is tried
 
 # the length and the end of the log behind the record of a position, if it is where it is said to be
@@ -29,8 +29,7 @@ Ends = Callable[[int, int], tuple[int, int] | None]
 class Index:
     """One offset (u64) for each position, in a file; one that only reads keeps its own in a temporary file instead.
 
-    The offsets of the latest records wait in memory and are written together. What a killed process did not write is
-    found in the log.
+    What `append` is given waits in memory, to be written together with more; what is lost of it is found in the log.
 
     Parameters
     ----------

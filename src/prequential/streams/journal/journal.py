@@ -34,6 +34,8 @@ from prequential.streams.stream import Chunk, Stream
 BLOCK = 1024  # examples read at a time
 LONGEST_GAP = 1 << 31  # examples that one record may stand for
 
+FLOAT64 = np.dtype(np.float64)
+
 
 class Journal(Stream):
     """An append-only stream on disk: a log of records, each with its position and checksums (docs/journal.md).
@@ -383,7 +385,7 @@ class Journal(Stream):
     def _prepare(self, x: np.ndarray) -> None:
         """Makes the log for examples like these, or checks that they are like the others."""
         # a vector may be followed by one with fractions or larger numbers; images are all of a kind
-        dtype = x.dtype if x.ndim > 2 and x.dtype in (np.uint8, np.float32) else np.dtype(np.float64)
+        dtype = x.dtype if x.ndim > 2 and x.dtype in (np.uint8, np.float32) else FLOAT64
         if self._reader.shape is not None and (
             len(self) or (self._reader.shape, self._reader.dtype) == (x.shape[1:], dtype)
         ):

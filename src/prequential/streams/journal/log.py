@@ -229,7 +229,10 @@ class Log:
         try:
             self._write(b"".join(examples), len(examples))
             self._overhang = True
-            self.index.append(self.length, offsets)
+            if self.scratch:
+                self.index.append(self.length, offsets)
+            else:  # at once: those that follow the journal read it
+                self.index.extend(self.length, offsets)
         except BaseException:
             self._unsynced = unsynced
             if self._overhang:
@@ -251,6 +254,12 @@ class Log:
         Where they are not given, each was asked when all labels before it had arrived, and has neither id nor origin.
         """
         n = len(labels)
+        if n == 1 == len(rows):  # the usual case, without what only several need
+            asked = self.length if asked_at is None else asked_at[0]
+            name, origin = b"" if ids is None else ids[0], b"" if origins is None else origins[0]
+            payload = example_payload((asked, rows.tobytes(), labels[0], name, origin))
+            self.append([record(EXAMPLE, self.tag, self.length, payload)])
+            return
         examples = zip(
             range(self.length, self.length + n) if asked_at is None else asked_at,
             (row.tobytes() for row in rows),

@@ -85,7 +85,7 @@ def record(kind: int, tag: int, position: int, payload: bytes, flags: int = 0) -
     return head + CHECK.pack(zlib.crc32(head)) + payload
 
 
-def example_payload(example: Example) -> bytes:
+def example_payload(example: Example | tuple[int, bytes, bytes, bytes, bytes]) -> bytes:
     asked_at, x, label, name, row = example
     head = EXAMPLE_HEAD.pack(asked_at, len(x), len(label), len(name), len(row))
     return b"".join((head, x, label, name, row))

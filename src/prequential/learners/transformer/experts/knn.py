@@ -89,7 +89,8 @@ class KNNExpert:
             log_probs = self._neighbors_of(batch, self._past.current_span())
         if self._native is not None and batch.lags is None and len(batch) == 1:
             assert log_probs is not None
-            self._append(batch, log_probs)
+            self._append(batch)
+            self._found.append(_Found(batch.x, int(batch.num_seen[0]), log_probs))
             return log_probs
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         if log_probs is None:
@@ -102,9 +103,11 @@ class KNNExpert:
         return log_probs
 
     def commit(self, batch: Batch) -> np.ndarray:
+        if self._native is not None and (log_probs := self._commit_found(batch)) is not None:
+            return log_probs
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         if self._native is not None:
-            log_probs = self._of_chunk(batch)
+            log_probs = self._neighbors_of(batch, self._past.committed_span())
         else:
             knn_probs = self._knn_probs(keys, self._past.committed(), labels, _hidden_later(batch.lags, len(batch)))
             log_probs = self._log_probs(knn_probs, batch.num_seen)
@@ -151,16 +154,21 @@ class KNNExpert:
         own = batch.class_ids if n > 1 else None
         return self._search(batch.x, span, own, np.array([position - self.memory, last], np.int64), batch.num_seen)
 
-    def _of_chunk(self, batch: Batch) -> np.ndarray:
-        """Those of a whole chunk. What was found for its examples as they came one by one would be found again."""
+    def _commit_found(self, batch: Batch) -> np.ndarray | None:
+        """Commits a chunk whose examples came one by one: what was found for them then would be found again.
+
+        None where that is not so, and nothing has changed.
+        """
         found, self._found = self._found, []
-        committed, current = self._past.committed_span(), self._past.current_span()
-        if not self._is_start_of(batch, found, current[1] - committed[1]):
-            return self._neighbors_of(batch, committed)
-        parts, k = [one.log_probs for one in found], len(found)
-        if k < len(batch):
-            rest = Batch(batch.x[k:], batch.class_ids[k:], batch.num_seen[k:])
-            parts.append(self._neighbors_of(rest, current))
+        fresh = self._past.current_span()[1] - self._past.committed_span()[1]
+        if not self._is_start_of(batch, found, fresh):
+            return None
+        parts = [one.log_probs for one in found]
+        for i in range(len(found), len(batch)):
+            one = Batch(batch.x[i : i + 1], batch.class_ids[i : i + 1], batch.num_seen[i : i + 1])
+            parts.append(self._neighbors_of(one, self._past.current_span()))
+            self._append(one)
+        self._past.commit_added()
         return np.concatenate(parts, 1)
 
     def _is_start_of(self, batch: Batch, found: list[_Found], fresh: int) -> bool:
@@ -168,7 +176,10 @@ class KNNExpert:
         k = len(found)
         if not 0 < k == fresh <= len(batch) or batch.lags is not None:
             return False
-        if found[0].log_probs.shape[2] != self.num_classes or [one.num_seen for one in found] != batch.num_seen[:k].tolist():
+        if (
+            found[0].log_probs.shape[2] != self.num_classes
+            or [one.num_seen for one in found] != batch.num_seen[:k].tolist()
+        ):
             return False
         return np.array_equal(np.concatenate([one.x for one in found]), batch.x[:k])
 
@@ -189,14 +200,13 @@ class KNNExpert:
             prior_weight=PRIOR_WEIGHT,
         )[None]  # fmt: skip
 
-    def _append(self, batch: Batch, log_probs: np.ndarray) -> None:
+    def _append(self, batch: Batch) -> None:
         """Adds one example after the chunk boundary; much faster than tensors do it."""
         at = self._past.room_for(1)
         keys, labels = self._past.buffers
         memmove(keys.data_ptr() + 4 * at * self.width, address(batch.x), 4 * self.width)
         c_int64.from_address(labels.data_ptr() + 8 * at).value = int(batch.class_ids[0])
         self._past.count_added(1)
-        self._found.append(_Found(batch.x, int(batch.num_seen[0]), log_probs))
 
     def _hidden_from(self, missing: np.ndarray, past: int) -> Tensor:
         """Which of the past examples each query may not use, (n, P): those without a label yet, and older ones."""
