@@ -6,7 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from prequential.learners.replay import ReplayPositions
+from prequential.labels import Labels
+from prequential.learners.memory import Memory
+from prequential.learners.replay import Replay, ReplayPositions
 
 READERS = 6000
 
@@ -71,3 +73,41 @@ def test_state_goes_on_with_the_same_draws():
         for reader in range(9):
             assert first.advance(reader, turn) == second.advance(reader, turn)
     assert first.chunk == second.chunk
+
+
+class Counted(Memory):
+    """A memory that counts how often it is read."""
+
+    reads = 0
+
+    def read(self, start, stop):
+        self.reads += 1
+        return super().read(start, stop)
+
+
+def test_small_examples_are_read_some_chunks_ahead():
+    memory, labels = Counted(), Labels()
+    replay = Replay(2, chunk_size=4, memory=memory, labels=labels, seed=3)
+    for end in range(4, 200, 4):
+        x = np.arange(end - 4, end, dtype=np.float64)[:, None]
+        memory.write(x, [int(t) % 3 for t in x[:, 0]])
+        memory.advance(4)
+        assert labels.assign(int(t) % 3 for t in x[:, 0])
+        if end > 4:
+            for stream, restarts, read, class_ids in replay.read(end):
+                start = (replay.positions.chunk[stream] - 1) * 4
+                assert restarts == (start == 0)
+                assert read[:, 0].tolist() == list(range(start, start + 4))
+                assert class_ids.tolist() == [t % 3 for t in range(start, start + 4)]
+            for ahead in replay._ahead:  # what is learned now may still be taken back
+                assert ahead.start + len(ahead.class_ids) <= end - 4
+            replay.advance(end - 4, end)
+    assert memory.reads < 60  # of 98 chunks
+    wide = Counted()
+    wide.write(np.zeros((400, 600)), [0] * 400)
+    wide.advance(400)
+    replay = Replay(1, chunk_size=4, memory=wide, labels=labels, seed=3)
+    for end in range(200, 400, 4):
+        replay.read(end)
+        replay.advance(end - 4, end)
+    assert wide.reads == 50

@@ -19,6 +19,7 @@ class Prediction(NamedTuple):
 
     log_probs: np.ndarray  # (n, K)
     experts: list[Predicted]
+    joined: np.ndarray  # (M, n, K) of all experts
     mixed: Mixed | None
 
 
@@ -56,15 +57,16 @@ class Ensemble:
         experts = [expert.predict(queries) for expert in self._experts]
         log_probs = _join([predicted.log_probs for predicted in experts])
         mixed, reuse = self.mixer.predict(log_probs, self._free_from(queries.num_seen), queries.missing)
-        return Prediction(mixed, experts, reuse)
+        return Prediction(mixed, experts, log_probs, reuse)
 
     def extend(self, batch: Batch, predicted: Prediction | None = None) -> np.ndarray:
         """Log-probabilities (n, K) of examples after the chunk boundary, which are then in the context of the next."""
         reuse = [None] * len(self._experts) if predicted is None else predicted.experts
         found = [expert.extend(batch, of_it) for expert, of_it in zip(self._experts, reuse, strict=True)]
-        log_probs, mixed = _join(found), None
         if predicted is not None and all(map(_same, found, predicted.experts)):
-            mixed = predicted.mixed  # otherwise an expert has computed anew, and may differ in the last bits
+            log_probs, mixed = predicted.joined, predicted.mixed
+        else:  # an expert has computed anew, and may differ in the last bits
+            log_probs, mixed = _join(found), None
         return self.mixer.extend(log_probs, batch.class_ids, mixed, self._free_from(batch.num_seen), batch.lags)
 
     def commit(self, batch: Batch, passed: NetworkPass | None = None) -> np.ndarray:
