@@ -10,7 +10,6 @@ import numpy as np
 from prequential.labels import Labels
 from prequential.learners.memory import Memory
 
-
 AHEAD = 4  # chunks that are read at once for a stream
 SMALL = 2**16  # bytes of them at most
 
@@ -143,7 +142,7 @@ class Replay:
             ahead = self._read_ahead(start, most)
             if most > stop and len(ahead.class_ids) < most - start:  # some are damaged, and those behind have moved up
                 ahead = self._read_ahead(start, stop)
-            self._ahead[stream] = ahead
+            self._ahead[stream] = ahead if self.memory.reads_fast else None
             self._small = ahead.x[:1].nbytes * AHEAD * self.chunk_size <= SMALL
         at = slice(start - ahead.start, stop - ahead.start)
         return ahead.x[at], ahead.class_ids[at]
