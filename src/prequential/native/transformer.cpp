@@ -56,20 +56,13 @@ class Trainer {
     for (Gradient &g : gradients_) {
       const int begin = (int)((int64_t)g.rows * part / parts), end = (int)((int64_t)g.rows * (part + 1) / parts);
       switch (g.kind) {
-        case Gradient::PRODUCT: sum_products(g, begin, end); break;
+        case Gradient::PRODUCT: finite &= sum_products(g, begin, end); break;
         case Gradient::ROW_SUMS: sum_rows(g, begin, end); break;
         case Gradient::SUMS: sum_streams(g, begin, end); break;
         case Gradient::BY_LABEL: sum_by_label(g, begin, end); break;
       }
-      for (int r = begin; r < end; r++) {
-        v8 probe = fill(0.0f);  // stays 0, but is NaN behind anything that is not finite
-        float last = 0;
-        const float *row = g.sum + r * g.stride;
-        int c = 0;
-        for (; c + 8 <= g.cols; c += 8) probe += load(row + c) * 0.0f;
-        for (; c < g.cols; c++) last += row[c] * 0.0f;
-        finite &= sum(probe) + last == 0.0f;
-      }
+      if (g.kind != Gradient::PRODUCT || g.stride != g.cols)
+        for (int r = begin; r < end; r++) finite &= all_finite(g.sum + r * g.stride, g.cols);
     }
     return finite;
   }
@@ -151,7 +144,19 @@ class Trainer {
           [](Pass &p) { return p.trunk_tokens; });
   }
 
-  void sum_products(Gradient &g, int begin, int end) {
+  // Whether what is multiplied by 0 stays 0, as only finite numbers do.
+  static bool all_finite(const float *x, int n) {
+    v8 probe = fill(0.0f);
+    float last = 0;
+    int i = 0;
+    for (; i + 8 <= n; i += 8) probe += load(x + i) * 0.0f;
+    for (; i < n; i++) last += x[i] * 0.0f;
+    return sum(probe) + last == 0.0f;
+  }
+
+  // Also gives whether it is finite, where there is no padding that would count, too.
+  bool sum_products(Gradient &g, int begin, int end) {
+    v8 probe = fill(0.0f);
     for (int j = 0; j < g.cols; j += PANEL)
       in_tiles(begin, end, [&](auto rows, int i) __attribute__((always_inline)) {
         constexpr int R = decltype(rows)::value;
@@ -163,8 +168,12 @@ class Trainer {
                                     g.stride, acc);
         }
 #pragma GCC unroll 8
-        for (int r = 0; r < R; r++) store2(g.sum + (i + r) * g.stride + j, acc[r][0], acc[r][1]);
+        for (int r = 0; r < R; r++) {
+          store2(g.sum + (i + r) * g.stride + j, acc[r][0], acc[r][1]);
+          probe += acc[r][0] * 0.0f, probe += acc[r][1] * 0.0f;
+        }
       });
+    return g.stride != g.cols || sum(probe) == 0.0f;
   }
   void sum_rows(Gradient &g, int begin, int end) {
     for (int r = begin; r < end; r++) {
