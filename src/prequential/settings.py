@@ -72,6 +72,8 @@ class Settings:
     num_neighbors: int | None = None
     """kNN expert: predict also by the nearest of so many latest examples; by default 4096 in mixed, fewer from 65
     features on and none from 257 on. 0: off."""
+    neighbor_metric: Literal["learned", "fixed"] = "learned"
+    """kNN expert: learn how much each feature counts in the distance, or let all count the same."""
     learning_rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is learning_rate / width."""
     joint_learning_rate: float | None = None

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,6 +44,20 @@ def part(batch, start, stop):
 
 def assert_close(native, expected):
     np.testing.assert_allclose(native, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("lags", [None, np.arange(8) + 3])
+def test_a_metric_is_learned_as_with_torch(lags):
+    data = examples(160)
+    sizes = {"memory": 40, "chunk_size": 8, "width": 5, "num_classes": 3, "learn_metric": True}
+    torch_knn, native = KNNExpert(**sizes), KNNExpert(**sizes, native=NATIVE)
+    for start in range(0, 160, 8):
+        chunk = replace(part(data, start, start + 8), lags=lags)
+        assert_close(native.commit(chunk), torch_knn.commit(chunk))
+        np.testing.assert_allclose(native._metric.scale, torch_knn._metric.scale, rtol=1e-3)
+    assert np.abs(np.log(native._metric.scale)).max() > 0.05
+    queries = Queries(chunk.x, np.full(8, 3))
+    np.testing.assert_allclose(native.predict(queries).log_probs, torch_knn.predict(queries).log_probs, atol=1e-2)
 
 
 @pytest.mark.parametrize(("num_classes", "width"), [(1, 1), (2, 8), (3, 5), (1000, 17)])

@@ -110,6 +110,10 @@ class KVCache:
         """Moves the chunk boundary behind the tokens that were added since, as they are."""
         self._num_committed, self._num_fresh = min(self._kept, self._num_committed + self._num_fresh), 0
 
+    def scale_keys(self, factor: Tensor) -> None:
+        """Multiplies all keys by factors (K,)."""
+        self._k *= factor
+
     def clear(self) -> None:
         self._end = self._num_committed = self._num_fresh = 0
 

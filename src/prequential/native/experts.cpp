@@ -147,25 +147,29 @@ void distances(const Query& query, const Keys& keys, int64_t first, int count, f
 struct Nearest {
     int most, count = 0;
     float distance[MOST_NEAREST];
-    int64_t label[MOST_NEAREST];
+    int64_t label[MOST_NEAREST], column[MOST_NEAREST];
     float worst = std::numeric_limits<float>::infinity();  // what is not below it is not among them
 
     explicit Nearest(int most_) : most(most_) {}
 
-    void take(float d, int64_t of) {
+    void take(float d, int64_t of, int64_t at) {
         int i = count < most ? count++ : most - 1;
         for (; i > 0 && distance[i - 1] > d; i--) {
             distance[i] = distance[i - 1];
             label[i] = label[i - 1];
+            column[i] = column[i - 1];
         }
         distance[i] = d;
         label[i] = of;
+        column[i] = at;
         if (count == most) worst = distance[most - 1];
     }
 };
 
-// Compares x with the rows lo..hi-1, the latest first.
-void search(const Query& query, const Keys& keys, const int64_t* labels, int64_t lo, int64_t hi, Nearest& found) {
+// Compares x with the rows lo..hi-1, the latest first; row 0 is column `base`.
+void search(
+    const Query& query, const Keys& keys, const int64_t* labels, int64_t lo, int64_t hi, int64_t base, Nearest& found
+) {
     alignas(32) float d[BLOCK];
     for (int64_t stop = hi; stop > lo;) {
         const int64_t start = std::max(lo, stop - BLOCK);
@@ -182,7 +186,7 @@ void search(const Query& query, const Keys& keys, const int64_t* labels, int64_t
         for (int i = 0; i < 8; i++) any |= !(least[i] >= found.worst);
         if (any) {
             for (int i = count - 1; i >= 0; i--) {
-                if (d[i] < found.worst) found.take(d[i], labels[start + i]);
+                if (d[i] < found.worst) found.take(d[i], labels[start + i], base + start + i);
             }
         }
         stop = start;
@@ -190,12 +194,12 @@ void search(const Query& query, const Keys& keys, const int64_t* labels, int64_t
 }
 
 // The log-probabilities (K,) that labels of the nearest examples give; false where a label is none of the K.
-bool vote(const Nearest& found, double prior_weight, int64_t num_seen, int64_t K, float* out) {
+bool vote(const Nearest& found, double prior_weight, double sharpness, int64_t num_seen, int64_t K, float* out) {
     double mean = 0, total = 0, weight[MOST_NEAREST];
     for (int i = 0; i < found.count; i++) mean += found.distance[i];
     mean = mean / std::max(found.count, 1) + 1e-9;
     for (int i = 0; i < found.count; i++) {
-        weight[i] = std::exp(-found.distance[i] / mean);
+        weight[i] = std::exp(-sharpness * found.distance[i] / mean);
         total += weight[i];
     }
     const double scale = 1 / (total * (1 + prior_weight / std::max(found.count, 1)) + 1e-9);
@@ -369,11 +373,12 @@ void learn_row(
 }  // namespace
 
 // Log-probabilities (n, K) of the labels of the nearest examples. own_labels may be null where no row is a neighbor of
-// another; without lo and hi each row uses all of the past. 0: done; 1: sizes or ranges that cannot be; 2: a label that is none of the K.
+// another; without lo and hi each row uses all of the past. `at` (n, nearest) gets the columns, -1 where there are fewer,
+// unless it is null. 0: done; 1: sizes or ranges that cannot be; 2: a label that is none of the K.
 EXPORT int prequential_knn(
     const float* x, int64_t n, int64_t stride, int width, const float* past_keys, const int64_t* past_labels,
     int64_t past, const int64_t* own_labels, const int64_t* lo, const int64_t* hi, int nearest, double prior_weight,
-    const int64_t* num_seen, int64_t num_classes, float* out
+    double sharpness, const int64_t* num_seen, int64_t num_classes, float* out, int64_t* at
 ) {
     if (n < 0 || width < 1 || stride < width || past < 0 || num_classes < 1 || nearest < 1 || nearest > MOST_NEAREST)
         return 1;
@@ -385,9 +390,10 @@ EXPORT int prequential_knn(
         Nearest found(nearest);
         const Query query(x + i * stride, width);
         const int64_t from = lo ? std::max<int64_t>(lo[i], 0) : 0;
-        if (stop > past) search(query, of_own, own_labels, std::max<int64_t>(from - past, 0), stop - past, found);
-        search(query, of_past, past_labels, from, std::min(stop, past), found);
-        if (!vote(found, prior_weight, num_seen[i], num_classes, out + i * num_classes)) return 2;
+        if (stop > past) search(query, of_own, own_labels, std::max<int64_t>(from - past, 0), stop - past, past, found);
+        search(query, of_past, past_labels, from, std::min(stop, past), 0, found);
+        if (!vote(found, prior_weight, sharpness, num_seen[i], num_classes, out + i * num_classes)) return 2;
+        for (int j = 0; at && j < nearest; j++) at[i * nearest + j] = j < found.count ? found.column[j] : -1;
     }
     return 0;
 }

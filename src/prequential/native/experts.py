@@ -52,7 +52,7 @@ class NativeExperts:
         self._knn.restype = _INT
         self._knn.argtypes = [
             _POINTER, _NUMBER, _NUMBER, _INT, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _INT, _REAL,
-            _POINTER, _NUMBER, _POINTER,
+            _REAL, _POINTER, _NUMBER, _POINTER, _POINTER,
         ]  # fmt: skip
         self._mix = loaded.prequential_mix
         self._mix.restype = _INT
@@ -88,6 +88,8 @@ class NativeExperts:
         num_classes: int,
         nearest: int,
         prior_weight: float,
+        sharpness: float = 1.0,
+        at: np.ndarray | None = None,
     ) -> np.ndarray:
         """Log-probabilities (n, K) by the labels of the nearest examples; of equally near ones, the latest count.
 
@@ -108,6 +110,10 @@ class NativeExperts:
             What is compared, and how many class ids there are.
         nearest, prior_weight
             How many neighbors vote, and how many average votes the prior of the labels has.
+        sharpness
+            How fast votes fall with the distance.
+        at
+            If given, (n, nearest) int64, it gets the columns of the neighbors, and -1 where there are fewer.
         """
         x, num_seen = _fitted(x, _F32), _fitted(num_seen, _I64)
         n, stride = x.shape
@@ -120,7 +126,7 @@ class NativeExperts:
         own_at = None if own is None else address(own := _fitted(own, _I64))
         failed = self._knn(
             address(x), n, stride, width, keys, labels, count, own_at, lo, hi, nearest, prior_weight,
-            address(num_seen), num_classes, address(out),
+            sharpness, address(num_seen), num_classes, address(out), None if at is None else address(at),
         )  # fmt: skip
         if failed:
             raise IndexError("a label of the past is none of the classes" if failed == 2 else "kNN of impossible sizes")

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,15 @@ class Job:
 def check_same_settings(job: Job, run: RunSettings, learner: Settings) -> None:
     """Refuses to resume a job that was started with other settings; those that results do not depend on may differ.
 
-    So may `reading`, as a run goes on with that of its directory.
+    So may `reading`, as a run goes on with that of its directory, and so does one from before metrics were learned.
     """
     if not job.settings.is_file() or is_damaged(job.settings):
         return
     stored_run, stored_learner = read_stored_settings(job.settings)
     before, now = asdict(RunSettings(**stored_run)), asdict(run)
     if is_transformer(run.learner):  # the others do not have these settings
-        before, now = {**before, **asdict(Settings(**stored_learner))}, {**now, **asdict(learner)}
+        before = {**before, **asdict(Settings(**stored_learner))}
+        now = {**now, **asdict(_as_begun(stored_learner, learner))}
     for name, value in now.items():
         if name not in (*MAY_CHANGE, "reading") and before[name] != value:
             raise BadSetting(f"{job.directory} was made with {name} = {before[name]}, not {value}; give another --out")
@@ -56,7 +57,15 @@ def check_same_settings(job: Job, run: RunSettings, learner: Settings) -> None:
 
 def write_job_settings(job: Job, run: RunSettings, learner: Settings) -> None:
     """Writes the settings that `run_job` reads."""
+    if job.settings.is_file() and not is_damaged(job.settings):
+        learner = _as_begun(read_stored_settings(job.settings)[1], learner)
     write_atomically(job.settings, sealed_toml(write_settings(run, learner)))
+
+
+def _as_begun(stored: dict[str, Any], learner: Settings) -> Settings:
+    """The settings, but with the fixed metric of a job from before metrics were learned."""
+    is_older = stored.get("neighbor_metric") == "fixed" and learner.neighbor_metric == Settings.neighbor_metric
+    return replace(learner, neighbor_metric="fixed") if is_older else learner
 
 
 def run_job(directory: Path, parent: int | None = None, *, trust: bool = False) -> str:

@@ -15,6 +15,7 @@ the default changes what an older learner does, the step sets the old value.
 | 1 | one checksum for a whole checkpoint, homes without one |
 | 2 | a checksum for every array; a journal in one log |
 | 3 | settings and options have the names that the field uses |
+| 4 | the kNN expert learns its metric; learners from before go on with a fixed one |
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 from prequential.renames import OPTIONS, SETTINGS, current_names
 
-FORMAT = 3  # of what is written
+FORMAT = 4  # of what is written
 
 Content = dict[str, Any]
 
@@ -78,9 +79,19 @@ def _renamed_state(kind: str, state: Content) -> Content:
     return {name: _renamed_state(kind, value) if isinstance(value, dict) else value for name, value in renamed.items()}
 
 
+def _fixed_metric(settings: Content) -> Content:
+    return {"neighbor_metric": "fixed", **settings}
+
+
+def _fixed_metric_config(kind: str, config: Content) -> Content:
+    is_transformer = "num_neighbors" in config  # a run's checkpoint does not name the kind
+    return _fixed_metric(config) if is_transformer else config
+
+
 STEPS: dict[int, Step] = {
     2: Step(),
     3: Step(settings=_renamed_settings, config=_renamed_config, state=_renamed_state),
+    4: Step(settings=_fixed_metric, config=_fixed_metric_config),
 }
 
 

@@ -21,6 +21,7 @@ def make_experts(
             chunk_size=settings.chunk_size,
             width=inputs.width,
             num_classes=num_classes,
+            learn_metric=settings.neighbor_metric == "learned",
             native=native,
         )
     return experts

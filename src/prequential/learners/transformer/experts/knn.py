@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import c_int64, memmove
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from prequential.labels import log_class_prior
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts.expert import Predicted
+from prequential.learners.transformer.experts.metric import LearnedMetric, Neighbors
 from prequential.models.heads import mix_with_prior
 from prequential.models.kv_cache import KVCache
 from prequential.native.experts import NativeExperts, address
@@ -27,6 +28,7 @@ class _Found(NamedTuple):
     x: np.ndarray  # (1, ...)
     num_seen: int
     log_probs: np.ndarray  # (1, 1, K)
+    ages: np.ndarray | None  # (1, k) how many examples ago its neighbors came, for the metric
 
 
 class KNNExpert:
@@ -45,6 +47,8 @@ class KNNExpert:
         How many of the inputs are compared: the first ones.
     num_classes
         How many labels there can be.
+    learn_metric
+        Whether it learns how much each input counts, from the labels of whole chunks. The memory then holds scaled inputs.
     native
         What finds the neighbors in the native core, where it does.
 
@@ -59,9 +63,17 @@ class KNNExpert:
     num_predictions = 1
 
     def __init__(
-        self, *, memory: int, chunk_size: int, width: int, num_classes: int, native: NativeExperts | None = None
+        self,
+        *,
+        memory: int,
+        chunk_size: int,
+        width: int,
+        num_classes: int,
+        learn_metric: bool = False,
+        native: NativeExperts | None = None,
     ) -> None:
         self.memory, self.width, self.num_classes = memory, width, num_classes
+        self._metric = LearnedMetric(width=width, prior_weight=PRIOR_WEIGHT) if learn_metric else None
         self._native = native
         self._chunk_size = chunk_size
         self._past = KVCache(
@@ -77,20 +89,22 @@ class KNNExpert:
             if queries.missing is not None:
                 last = stop - start - queries.missing
                 visible = np.array([last - self.memory, last], np.int64)
-            return Predicted(self._search(queries.x, (start, stop), None, visible, queries.num_seen))
+            at = np.empty((1, NEAREST), np.int64) if len(queries) == 1 and self._metric is not None else None
+            log_probs = self._search(queries.x, (start, stop), None, visible, queries.num_seen, at)
+            return Predicted(log_probs, None if at is None else _ages(at, stop - start))
         past = self._past.current(beyond=queries.missing is not None)
         hidden = None if queries.missing is None else self._hidden_from(queries.missing, past[0].shape[2])
         knn_probs = self._knn_probs(self._keys(queries.x), past, None, hidden)
         return Predicted(self._log_probs(knn_probs, queries.num_seen))
 
     def extend(self, batch: Batch, predicted: Predicted | None = None) -> np.ndarray:
-        log_probs = None if predicted is None else predicted.log_probs
+        log_probs, ages = (None, None) if predicted is None else predicted
         if log_probs is None and self._native is not None:
-            log_probs = self._neighbors_of(batch, self._past.current_span())
+            log_probs, ages = self._neighbors_of(batch, self._past.current_span())
         if self._native is not None and batch.lags is None and len(batch) == 1:
             assert log_probs is not None
             self._append(batch)
-            self._found.append(_Found(batch.x, int(batch.num_seen[0]), log_probs))
+            self._found.append(_Found(batch.x, int(batch.num_seen[0]), log_probs, ages))
             return log_probs
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         if log_probs is None:
@@ -107,14 +121,32 @@ class KNNExpert:
             return log_probs
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         if self._native is not None:
-            log_probs = self._neighbors_of(batch, self._past.committed_span())
+            log_probs, ages = self._neighbors_of(batch, self._past.committed_span())
         else:
-            knn_probs = self._knn_probs(keys, self._past.committed(), labels, _hidden_later(batch.lags, len(batch)))
-            log_probs = self._log_probs(knn_probs, batch.num_seen)
+            found = self._find(keys, self._past.committed(), labels, _hidden_later(batch.lags, len(batch)))
+            log_probs, ages = self._log_probs(self._vote(found), batch.num_seen), found.ages
         if batch.lags is not None:  # as in `extend`: the state depends on the examples alone, not on how they came
             self._past.reserve(self._chunk_size)
         self._past.commit((keys[None, None], labels[None, None, :, None]))
+        self._learn_metric(batch, ages)
         return log_probs
+
+    def _learn_metric(self, batch: Batch, ages: np.ndarray | None) -> None:
+        """A step of the metric on a chunk that was just committed; what is in memory is scaled as what comes."""
+        n = len(batch)
+        if self._metric is None or ages is None or not ages.any() or n > self.memory:
+            return
+        keys, labels = (part[0, 0].numpy() for part in self._past.buffers)
+        row = self._past.committed_span()[1] - n + np.arange(n)[:, None]
+        found, at = ages > 0, row - ages
+        squares = np.square(keys[row] - keys[at]) * found[..., None]
+        prior = 1 / np.minimum(
+            batch.num_seen + 1, self.num_classes
+        )  # of a label that was seen; others have no neighbors
+        before = self._metric.scale
+        same = labels[at, 0] == batch.class_ids[:, None]
+        self._metric.learn(Neighbors(squares, same, found, prior))
+        self._past.scale_keys(torch.from_numpy(self._metric.scale / before))
 
     def grow(self, num_classes: int) -> None:
         self.num_classes = num_classes
@@ -133,6 +165,7 @@ class KNNExpert:
             "count": len(class_ids),
             "num_fresh": kept["num_fresh"],
             **({"num_beyond": kept["num_beyond"]} if "num_beyond" in kept else {}),
+            **({} if self._metric is None else {"metric": self._metric.state_dict()}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -141,18 +174,27 @@ class KNNExpert:
         x, class_ids = torch.as_tensor(state["x"])[:count], torch.as_tensor(state["class_ids"])[:count]
         kept = {"k": x[None, None], "v": class_ids[None, None, :, None], "num_fresh": state["num_fresh"]}
         self._past.load_state_dict({**kept, "num_beyond": state.get("num_beyond", 0)})
+        if self._metric is not None:
+            self._metric.load_state_dict(state["metric"])
 
     # In the native core: each row uses one range of columns, those of the past and then those of the rows before it.
 
-    def _neighbors_of(self, batch: Batch, span: tuple[int, int]) -> np.ndarray:
-        """Log-probabilities (1, n, K) of labeled examples that come after this part of the past, each as it was asked."""
+    def _neighbors_of(self, batch: Batch, span: tuple[int, int]) -> tuple[np.ndarray, np.ndarray | None]:
+        """Log-probabilities (1, n, K) of labeled examples that come after this part of the past, each as it was asked.
+
+        Also the ages (n, k) of their neighbors, where a metric learns from them.
+        """
         n, past = len(batch), span[1] - span[0]
+        at = None if self._metric is None else np.empty((n, NEAREST), np.int64)
         if n == 1 and batch.lags is None:
-            return self._search(batch.x, span, None, None, batch.num_seen)
+            log_probs = self._search(batch.x, span, None, None, batch.num_seen, at)
+            return log_probs, None if at is None else _ages(at, past)
         position = past + np.arange(n)
         last = position if batch.lags is None else position - batch.lags
         own = batch.class_ids if n > 1 else None
-        return self._search(batch.x, span, own, np.array([position - self.memory, last], np.int64), batch.num_seen)
+        visible = np.array([position - self.memory, last], np.int64)
+        log_probs = self._search(batch.x, span, own, visible, batch.num_seen, at)
+        return log_probs, None if at is None else _ages(at, past)
 
     def _commit_found(self, batch: Batch) -> np.ndarray | None:
         """Commits a chunk whose examples came one by one: what was found for them then would be found again.
@@ -163,13 +205,14 @@ class KNNExpert:
         fresh = self._past.current_span()[1] - self._past.committed_span()[1]
         if not self._is_start_of(batch, found, fresh):
             return None
-        parts = [one.log_probs for one in found]
         for i in range(len(found), len(batch)):
             one = Batch(batch.x[i : i + 1], batch.class_ids[i : i + 1], batch.num_seen[i : i + 1])
-            parts.append(self._neighbors_of(one, self._past.current_span()))
+            found.append(_Found(one.x, int(one.num_seen[0]), *self._neighbors_of(one, self._past.current_span())))
             self._append(one)
         self._past.commit_added()
-        return np.concatenate(parts, 1)
+        if self._metric is not None:
+            self._learn_metric(batch, np.concatenate([cast(np.ndarray, one.ages) for one in found]))
+        return np.concatenate([one.log_probs for one in found], 1)
 
     def _is_start_of(self, batch: Batch, found: list[_Found], fresh: int) -> bool:
         """Whether `found` is of all `fresh` examples after the boundary, and the chunk begins with these."""
@@ -190,21 +233,23 @@ class KNNExpert:
         own: np.ndarray | None,
         visible: np.ndarray | None,
         num_seen: np.ndarray,
+        at: np.ndarray | None = None,
     ) -> np.ndarray:
         assert self._native is not None
         keys, labels = self._past.buffers
         start, stop = span
         past = (keys.data_ptr() + 4 * start * self.width, labels.data_ptr() + 8 * start, stop - start)
         return self._native.knn(
-            x, past, own, visible, num_seen, width=self.width, num_classes=self.num_classes, nearest=NEAREST,
-            prior_weight=PRIOR_WEIGHT,
+            self._scaled(x), past, own, visible, num_seen, width=self.width, num_classes=self.num_classes,
+            nearest=NEAREST, prior_weight=PRIOR_WEIGHT,
+            sharpness=1.0 if self._metric is None else self._metric.sharpness, at=at,
         )[None]  # fmt: skip
 
     def _append(self, batch: Batch) -> None:
         """Adds one example after the chunk boundary; much faster than tensors do it."""
         at = self._past.room_for(1)
         keys, labels = self._past.buffers
-        memmove(keys.data_ptr() + 4 * at * self.width, address(batch.x), 4 * self.width)
+        memmove(keys.data_ptr() + 4 * at * self.width, address(self._scaled(batch.x)), 4 * self.width)
         c_int64.from_address(labels.data_ptr() + 8 * at).value = int(batch.class_ids[0])
         self._past.count_added(1)
 
@@ -214,7 +259,11 @@ class KNNExpert:
         return torch.from_numpy((age <= missing[:, None]) | (age > missing[:, None] + self.memory))
 
     def _keys(self, x: np.ndarray) -> Tensor:
-        return torch.from_numpy(x)[:, : self.width].float()
+        return torch.from_numpy(self._scaled(x))[:, : self.width].float()
+
+    def _scaled(self, x: np.ndarray) -> np.ndarray:
+        """x (n, at least F), of which the first F are compared as they are."""
+        return x if self._metric is None else x[:, : self.width] * self._metric.scale
 
     def _log_probs(self, knn_probs: Tensor, num_seen: np.ndarray) -> np.ndarray:
         prior = log_class_prior(num_seen, self.num_classes)
@@ -223,7 +272,12 @@ class KNNExpert:
     def _knn_probs(
         self, x: Tensor, past: tuple[Tensor, Tensor], own: Tensor | None, hidden: Tensor | None = None
     ) -> Tensor:
-        """The weights of the labels among the nearest neighbors, (n, K); they sum to less than 1.
+        return self._vote(self._find(x, past, own, hidden))
+
+    def _find(
+        self, x: Tensor, past: tuple[Tensor, Tensor], own: Tensor | None, hidden: Tensor | None = None
+    ) -> _Nearest:
+        """The nearest neighbors of x (n, F).
 
         Where x has labels (`own`), its examples are neighbors of those after them. What is `hidden`, (n, latest ones),
         is no neighbor: its label came later than the question.
@@ -231,9 +285,6 @@ class KNNExpert:
         keys, labels = past[0][0, 0], past[1][0, 0, :, 0]
         if own is not None and len(own) > 1:
             keys, labels = torch.cat([keys, x]), torch.cat([labels, own])
-        knn_probs = torch.zeros(len(x), self.num_classes)
-        if not len(labels):
-            return knn_probs
         # squared distances, without the part that is the same for all of a row
         distance = torch.addmm(keys.square().sum(1)[None], x, keys.T, alpha=-2)  # (n, P)
         if own is not None and len(own) > 1:
@@ -248,11 +299,41 @@ class KNNExpert:
         nearest, at = distance.topk(min(NEAREST, len(labels)), largest=False, sorted=False)
         nearest = nearest + x.square().sum(1, keepdim=True)
         finite = nearest.isfinite()  # those too far for a number do not count
-        nearest = nearest.clamp_(min=0).masked_fill_(~finite, 0)
+        return _Nearest(labels, at, nearest.clamp_(min=0).masked_fill_(~finite, 0), finite, len(past[0][0, 0]))
+
+    def _vote(self, found: _Nearest) -> Tensor:
+        """The weights of the labels among the nearest neighbors, (n, K); they sum to less than 1."""
+        knn_probs = torch.zeros(len(found.at), self.num_classes)
+        if not len(found.labels):
+            return knn_probs
+        nearest, finite = found.distance, found.finite
         count = finite.sum(1, keepdim=True).clamp_(min=1)
-        weight = torch.exp(-nearest / (nearest.sum(1, keepdim=True) / count + 1e-9)) * finite
+        relative = nearest / (nearest.sum(1, keepdim=True) / count + 1e-9)
+        if self._metric is not None:
+            relative *= self._metric.sharpness
+        weight = torch.exp(-relative) * finite
         total = weight.sum(1, keepdim=True)
-        return knn_probs.scatter_add_(1, labels[at], weight / (total * (1 + PRIOR_WEIGHT / count) + 1e-9))
+        return knn_probs.scatter_add_(1, found.labels[found.at], weight / (total * (1 + PRIOR_WEIGHT / count) + 1e-9))
+
+
+class _Nearest(NamedTuple):
+    """The nearest neighbors of n examples, among N in memory."""
+
+    labels: Tensor  # (N,) of all there are
+    at: Tensor  # (n, k) where the nearest are
+    distance: Tensor  # (n, k) squared
+    finite: Tensor  # (n, k) whether it is one: those too far or hidden are not
+    past: int  # how many of the N came before the n
+
+    @property
+    def ages(self) -> np.ndarray:
+        """(n, k) how many examples ago they came; 0: there is none."""
+        return _ages(self.at.masked_fill(~self.finite, -1).numpy(), self.past)
+
+
+def _ages(at: np.ndarray, past: int) -> np.ndarray:
+    """How many examples before each of n the columns (n, k) are, after so many of the past; 0 where there is none."""
+    return np.where(at < 0, 0, past + np.arange(len(at))[:, None] - at)
 
 
 def _hidden_later(lags: np.ndarray | None, n: int) -> Tensor | None:
