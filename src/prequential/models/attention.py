@@ -60,6 +60,8 @@ class RotaryEmbedding(nn.Module):
 
 def apply_rotary(x: Tensor, rotation: Tensor) -> Tensor:
     """x (..., K) with each pair of neighboring numbers rotated."""
+    if x.stride(0) % 2 or x.stride(1) % 2:  # part of the rows of a product, beside an MLP of odd width
+        x = x.clone(memory_format=torch.contiguous_format)
     pairs = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * rotation).flatten(-2)
 

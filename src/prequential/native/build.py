@@ -25,7 +25,7 @@ BASE_FLAGS = ("-O3", "-std=c++17", "-fPIC", "-Wall", "-Wextra")
 MATH_FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 X86_FLAGS = ("-march=x86-64-v3",)  # what `prequential_runs_here` in abi.cpp checks for
 OLD_X86_FLAGS = ("-mavx2", "-mfma", "-mbmi", "-mbmi2")  # for compilers that do not know that name
-SANITIZE_FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
+SANITIZE_FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O0")
 
 
 class CannotBuild(Exception):

@@ -1,0 +1,82 @@
+"""The native core with checks of every access and of undefined behavior, over the tests that compare it with torch."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prequential.native.build import CannotBuild, compile_library, find_compiler
+
+HERE = Path(__file__).parent
+# every shape, small and odd ones above all; "wide" and those of many classes would take most of the time
+CHOSEN = "(equal_those or neighbors or mixtures or odd_sizes) and not (wide or many_classes or unseen or 1000)"
+OVERFLOW = 'extern "C" int last(const int *values, int count) { return values[count]; }\n'
+
+
+def preloaded() -> str:
+    """The libraries of the sanitizers, which must be there before Python allocates anything."""
+    if sys.platform != "linux":
+        pytest.skip("sanitizers are preloaded on Linux alone")
+    try:
+        compiler = find_compiler()
+    except CannotBuild as problem:
+        pytest.skip(str(problem))
+    found = []
+    for name in ("libasan.so", "libubsan.so"):
+        path = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+        if not Path(path).is_absolute() or not Path(path).is_file():
+            pytest.skip(f"{compiler[0]} has no {name}")
+        found.append(path)
+    return " ".join(found)
+
+
+def run(command, **environment):
+    settings = {
+        **os.environ,
+        "LD_PRELOAD": preloaded(),
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
+        "OMP_NUM_THREADS": "1",
+        **environment,
+    }
+    return subprocess.run(command, capture_output=True, text=True, env=settings, cwd=HERE.parent.parent)
+
+
+def test_an_overflow_is_found(tmp_path):
+    """What the other test relies on."""
+    preloaded()
+    (tmp_path / "overflow.cpp").write_text(OVERFLOW)
+    library = compile_library(folder=tmp_path, sanitize=True)
+    ask = "import ctypes, sys; n = int(sys.argv[2]); buffer = (ctypes.c_int * 64)(); print(ctypes.CDLL(sys.argv[1]).last(buffer, n))"
+    assert run([sys.executable, "-c", ask, str(library), "63"]).stdout == "0\n"
+    done = run([sys.executable, "-c", ask, str(library), "64"], PYTHONMALLOC="malloc")
+    assert done.returncode != 0
+    assert "AddressSanitizer: heap-buffer-overflow" in done.stderr
+
+
+def test_nothing_outside_its_buffers_is_read_or_written(tmp_path):
+    preloaded()
+    library = compile_library(tmp_path / "sanitized.so", sanitize=True)
+    files = [HERE / "test_transformer.py", HERE / "test_experts.py"]
+    files.append(HERE.parent / "learners" / "transformer" / "test_engines.py")
+    options = ["-o", "addopts=", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "--import-mode=importlib"]
+    done = run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            "--basetemp",
+            str(tmp_path / "tests"),
+            "-k",
+            CHOSEN,
+            *map(str, files),
+        ],
+        PREQUENTIAL_NATIVE_LIBRARY=str(library),
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "skipped" not in done.stdout
+    assert "runtime error" not in done.stderr
+    shutil.rmtree(tmp_path / "tests", ignore_errors=True)
