@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
-from prequential.native.experts import NO_START, LeftOut, Limits, NativeExperts, Start, address, as_float64
+from prequential.native.experts import Limits, NativeExperts, as_float64
 from prequential.storage.checkpoint import allow
 
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
 UNSCALED = 1e6  # features that are not standardized are clipped at this
 NEAR = 9.0  # a chunk whose values are within so many deviations has none that is FAR, if as many came before it
 SHOWN = 2.0  # what a value that is left out looks like, in deviations
-LOOK_BITS = sum(1 << size for size in LOOKS)
 LEAST = 1e-4  # of its deviation over all of the past, that of the latest examples is taken to be at least
 
 # counts of values, their means and their sums of squared distances from these: (n, columns) each, or (columns,)
@@ -165,16 +164,16 @@ class Normalizer:
         """Rows normalized in the native core, up to one in which more happens; that one here, and so on."""
         x, moved, start = as_float64(x), self, 0
         parts: list[np.ndarray] = []
-        leaves_out = self.guard.alert or self.guard.left_out_lately
+        full = self.guard.alert or self.guard.changed_lately
         while True:
-            features, after, done = moved._native_rows(x[start:], leaves_out)
+            features, after, done = moved._native_rows(x[start:] if start else x, full)
             if start + done == len(x):
                 return features if not start else np.concatenate([*parts, features]), after
             if done:
                 parts.append(features[:done])
                 moved, start = moved.moved(after), start + done
-            if not leaves_out:  # first without what only values that are left out need
-                leaves_out = True
+            if not full:
+                full = True
                 continue
             x64, measured = moved._read(x[start : start + 1])
             after = moved._next(x64, measured)
@@ -184,20 +183,15 @@ class Normalizer:
                 return np.concatenate(parts), after
             moved = moved.moved(after)
 
-    def _native_rows(self, x: np.ndarray, leaves_out: bool) -> tuple[np.ndarray, After, int]:
-        """Features (n, columns) of rows, what the statistics are after them, and how many rows that holds for."""
+    def _native_rows(self, x: np.ndarray, full: bool) -> tuple[np.ndarray, After, int]:
+        """Features (n, columns) of rows, what the statistics are after them, and how many rows that holds for.
+
+        Where it is not `full`, it stops before rows with values that are left out, and with new first values.
+        """
         assert self._native is not None
         guard = self.guard
-        statistics = np.array(self._own())  # (3, columns)
-        changes: dict[str, np.ndarray] = {}
-        start, left = NO_START, None
-        if len(guard.starting):
-            changes = guard.copies_of_start()
-            start = Start(*map(address, (guard.starting, *changes.values())), len(guard.starting), LOOK_BITS)
-        if leaves_out:
-            copies = guard.copies_of_left_out()
-            left = LeftOut(*map(address, copies.values()), 7 * LEVEL)
-            changes |= copies
+        statistics = np.array((self.count, self.mean, self.square))
+        start, left, changes = guard.for_native(full)
         out, done = self._native.normalize(x, statistics, guard.addresses, start, left, self._limits)
         if done and changes:
             guard = guard.after_rows(changes)

@@ -13,11 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from prequential.errors import BadCheckpoint
-from prequential.native.experts import address
+from prequential.native.experts import NO_START, LeftOut, Start, address
 
 FAR = 20.0  # a value more than so many deviations from the mean is left out of the statistics
 START = 32  # differing values a feature shows before that holds; until then they are kept, to be looked at together
 LOOKS = (8, 16, START)  # at so many of them, they are
+LOOK_BITS = sum(1 << size for size in LOOKS)
 SPREAD = 16.0  # of the first values, those are left out that are so many times as far from the median as 7 of 8 are
 LEVEL = 32  # so many more values left out than an eighth of those between them: they are the feature's new level
 HINT = 3  # a value left out so many times more often than others of the feature is named
@@ -63,8 +64,8 @@ class Guard:
     lead: np.ndarray
     former: np.ndarray  # (5, width) count, mean, sum of squares and range at the level before the present one
 
-    # whether values were left out since the last `reaching`; the native core then reckons with more of them
-    left_out_lately: ClassVar[bool] = False
+    # whether more than sums changed since the last `reaching`; the native core then reckons with more of it
+    changed_lately: ClassVar[bool] = False
 
     @staticmethod
     def new(width: int) -> Guard:
@@ -93,8 +94,8 @@ class Guard:
         guard = object.__new__(Guard)
         guard.__dict__.update(self.__dict__)
         guard.__dict__.update(changes)
-        guard.__dict__.pop("addresses", None)  # `cached_property`
-        guard.__dict__.pop("alert", None)
+        for name in CACHED:
+            guard.__dict__.pop(name, None)
         return guard
 
     @cached_property
@@ -108,6 +109,11 @@ class Guard:
         limits = np.isfinite(self.floor).any()
         reach = (address(self.floor), address(self.ceiling)) if limits else (None, None)
         return (address(self.low), address(self.high), *reach)
+
+    @cached_property
+    def start_addresses(self) -> tuple[int, int, int]:
+        """Where `starting`, `first` and `filled` are."""
+        return address(self.starting), address(self.first), address(self.filled)
 
     def hints(self) -> list[Hint]:
         """The values that were left out and recur, at most one for each feature."""
@@ -142,23 +148,38 @@ class Guard:
         """After rows of which none is left out."""
         return self._changed(run=np.maximum(self.run - measured.sum(0), 0)) if self.alert else self
 
-    # What the native core changes, as copies; `after_rows` takes them.
+    def for_native(self, full: bool) -> tuple[Start, LeftOut | None, dict[str, np.ndarray]]:
+        """What the native core needs of it, and the arrays that it changes there, for `after_rows`.
 
-    def copies_of_start(self) -> dict[str, np.ndarray]:
-        """The first values, with room for more."""
+        Where it is not `full`, that is no more than how often the first values came.
+        """
+        k = len(self.starting)
+        if not full:
+            if not k:
+                return NO_START, None, {}
+            same = self.same.copy()
+            starting, first, filled = self.start_addresses
+            return Start(starting, first, address(same), None, filled, k, LOOK_BITS), None, {"same": same}
+        sums = np.array((self.last, self.value, self.repeats, self.lead))
+        run, width, at = self.run.copy(), 8 * len(self.run), address(sums)
+        left = LeftOut(address(run), at, at + width, at + 2 * width, at + 3 * width, 7 * LEVEL)
+        changes = dict(zip(("run", "last", "value", "repeats", "lead"), (run, *sums), strict=True))
+        if not k:
+            return NO_START, left, changes
+        first, same, filled = self.first.copy(), self.same.copy(), self.filled.copy()
         others = _with_room(self.others, copy=True)
-        return {"first": self.first.copy(), "same": self.same.copy(), "others": others, "filled": self.filled.copy()}
-
-    def copies_of_left_out(self) -> dict[str, np.ndarray]:
-        """What became of values that were left out."""
-        return {name: getattr(self, name).copy() for name in ("run", "last", "value", "repeats", "lead")}
+        start = Start(*map(address, (self.starting, first, same, others, filled)), k, LOOK_BITS)
+        return start, left, changes | {"first": first, "same": same, "others": others, "filled": filled}
 
     def after_rows(self, changes: dict[str, np.ndarray]) -> Guard:
         """After rows with which no look was due and no new level began."""
-        guard = self._changed(**changes)
-        guard.__dict__["addresses"] = self.addresses  # the ranges are the same
+        guard = object.__new__(Guard)
+        guard.__dict__.update(self.__dict__)
+        guard.__dict__.update(changes)
         if "run" in changes:
-            guard.__dict__["left_out_lately"] = True
+            guard.__dict__["changed_lately"] = True
+            for name in ("alert", "start_addresses"):
+                guard.__dict__.pop(name, None)
         return guard
 
     def started(self, x: np.ndarray, measured: np.ndarray) -> tuple[Guard, np.ndarray, list[Look]]:
@@ -242,7 +263,7 @@ class Guard:
     def reaching(self, floor: np.ndarray, ceiling: np.ndarray) -> Guard:
         """With other limits for the statistics of the latest examples."""
         guard = self._changed(floor=floor, ceiling=ceiling)
-        guard.__dict__.pop("left_out_lately", None)
+        guard.__dict__.pop("changed_lately", None)
         return guard
 
     def restarted(self, at: np.ndarray, x: np.ndarray, former: np.ndarray) -> Guard:
@@ -284,6 +305,7 @@ class Look(NamedTuple):
     changes: np.ndarray  # (k,) whether the statistics are not just those of all values
 
 
+CACHED = ("addresses", "alert", "start_addresses")  # of a guard, by `cached_property`
 OF_START = ("starting", "first", "same", "others", "filled", "cut")
 OF_ALL = tuple(field.name for field in fields(Guard) if field.name not in OF_START)
 

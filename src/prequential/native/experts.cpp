@@ -466,7 +466,7 @@ struct Start {
     const int64_t* features;  // (k,)
     double* first;            // (k,) the first value of each
     double* same;             // (k,) how often it came; 0: there is none yet
-    double* others;           // (START, k) the values that differ from it, in their order
+    double* others;           // (START, k) the values that differ from it, in their order; null: stop before the next one
     int64_t* filled;          // (k,) how many these are
     int64_t k;
     uint64_t looks;  // bit i: with the i-th of them, more is to be done
@@ -541,8 +541,8 @@ EXPORT int64_t prequential_normalize(
         }
         for (int64_t j = 0; j < s.k; j++) {
             const double value = std::min(std::max(x[s.features[j]], -most), most);
-            if (value != value || s.same[j] == 0 || value == s.first[j]) continue;
-            stops |= (s.looks >> (s.filled[j] + 1)) & 1;
+            if (value != value || (s.same[j] > 0 && value == s.first[j])) continue;
+            stops |= s.others == nullptr || (s.same[j] > 0 && ((s.looks >> (s.filled[j] + 1)) & 1));
         }
         if (stops) return i;
         for (int64_t j = 0; j < s.k; j++) {
