@@ -281,5 +281,5 @@ def test_a_state_of_other_features_is_refused():
     _, normalizer = taken(normal(100))
     state = normalizer.state_dict()
     state["guard"] = {**state["guard"], "low": state["guard"]["low"][:2]}
-    with pytest.raises(BadCheckpoint, match=r"low .*shape \(2,\), expected 3"):
+    with pytest.raises(BadCheckpoint, match=r"low .*shape \(2,\), expected \(3,\)"):
         Normalizer(3).load_state_dict(state)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from prequential.errors import BadCheckpoint
 from prequential.labels import num_seen_before
 from prequential.learners.normalizer import Normalizer
 from prequential.learners.transformer.batch import Batch, Queries
@@ -332,3 +333,39 @@ def test_rows_are_taken_as_they_come():
     whole = np.arange(12, dtype=np.uint8).reshape(4, 3)
     made = [Normalizer(3, native=n).transform(whole) for n in (None, NATIVE)]
     np.testing.assert_allclose(*made, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("others", np.zeros((5, 3))),
+        ("filled", np.array([0, 40, 0])),
+        ("starting", np.array([0, 1, 9])),
+        ("run", np.zeros(2, np.int64)),
+        ("low", np.zeros((3, 3))),
+    ],
+)
+def test_statistics_that_cannot_be_are_not_loaded(name, value):
+    state = Normalizer(3).state_dict()
+    with pytest.raises(BadCheckpoint, match=f"{name} of the features"):
+        Normalizer(3, native=NATIVE).load_state_dict({**state, "guard": {**state["guard"], name: value}})
+    with pytest.raises(BadCheckpoint, match="expected"):
+        Normalizer(3, native=NATIVE).load_state_dict({**state, "mean": np.zeros(2)})
+
+
+def test_numbers_of_another_type_are_loaded_as_what_they_are():
+    x = streams()["broken"]
+    saved = Normalizer(3, native=NATIVE)
+    saved.update(x[:130])
+    state = saved.state_dict()
+    narrow = {**state, "guard": {**state["guard"], "run": state["guard"]["run"].astype(np.int8)}}
+    loaded = Normalizer(3, native=NATIVE)
+    loaded.load_state_dict(narrow)
+    assert np.array_equal(loaded.transform(x[130:]), saved.transform(x[130:]))
+
+
+def test_weights_that_cannot_be_are_not_loaded():
+    state = Mixer(4).state_dict()
+    other = {**state["current"], "exponents": np.zeros((3, 2))}
+    with pytest.raises(BadCheckpoint, match=r"exponents of the mixer has shape \(3, 2\), expected \(3, 4\)"):
+        NativeMixer(4, native=NATIVE).load_state_dict({**state, "current": other})

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from prequential.errors import BadCheckpoint
 from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
 from prequential.native.experts import Limits, NativeExperts, as_float64
 from prequential.storage.checkpoint import allow
@@ -74,7 +75,7 @@ class Normalizer:
         self.count = np.zeros(columns)  # values counted
         self.mean = np.zeros(columns)
         self.square = np.zeros(columns)  # sum of squared distances from the mean
-        self._guard_by(Guard.new(width))
+        self.guard = Guard.new(width)
 
     def update(self, x: np.ndarray) -> None:
         """Takes the examples (n, width) into the statistics."""
@@ -88,8 +89,7 @@ class Normalizer:
             self.count, self.mean, self.square = (part[0] for part in after.rows)
         else:  # not the whole of it is kept
             self.count, self.mean, self.square = (part[-1].copy() for part in after.rows)
-        if after.guard is not self.guard:
-            self._guard_by(after.guard)
+        self.guard = after.guard
 
     def forget(self) -> None:
         """Makes the examples so far weigh no more than `recent` of them in the statistics that are of the latest.
@@ -108,7 +108,7 @@ class Normalizer:
         started = np.isfinite(self.guard.low)
         floor = np.where(started, self.mean[w:] - reach, -np.inf)
         ceiling = np.where(started, self.mean[w:] + reach, np.inf)
-        self._guard_by(self.guard.reaching(floor, ceiling))
+        self.guard = self.guard.reaching(floor, ceiling)
 
     def transform(self, x: np.ndarray) -> np.ndarray:
         """Consecutive new examples, each by everything before it and itself. Changes nothing."""
@@ -152,11 +152,15 @@ class Normalizer:
         return {"count": self.count, "mean": self.mean, "square": self.square, "guard": self.guard.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.count, self.mean, self.square = (np.array(state[name]) for name in ("count", "mean", "square"))
+        self.count, self.mean, self.square = (np.array(state[name], np.float64) for name in ("count", "mean", "square"))
+        columns = self.width if self.recent is None else 2 * self.width
+        if any(part.shape != (columns,) for part in self._own()):
+            shapes = ", ".join(str(part.shape) for part in self._own())
+            raise BadCheckpoint(f"statistics of {self.width} features have shapes {shapes}, expected {(columns,)}")
         if state.get("guard") is not None:
-            self._guard_by(Guard.of_state(state["guard"], self.width))
+            self.guard = Guard.of_state(state["guard"], self.width)
         else:  # from a version that counted every value
-            self._guard_by(Guard.of_old(*(part[: self.width] for part in self._own())))
+            self.guard = Guard.of_old(*(part[: self.width] for part in self._own()))
 
     # The statistics after consecutive rows.
 
@@ -368,16 +372,6 @@ class Normalizer:
             due |= (far & measured & (guard.run + 7 >= 7 * LEVEL)).any(1)
         return due
 
-    def _guard_by(self, guard: Guard) -> None:
-        before = getattr(self, "guard", None)
-        self.guard = guard
-        if before is not None and guard.floor is before.floor and guard.ceiling is before.ceiling:
-            return
-        self._reach: tuple[np.ndarray, np.ndarray] | None = None  # what the statistics take all values within
-        if self.recent is not None and np.isfinite(guard.floor).any():
-            infinite = np.full(self.width, np.inf)
-            self._reach = (np.concatenate([-infinite, guard.floor]), np.concatenate([infinite, guard.ceiling]))
-
     # The sums.
 
     def _own(self) -> Statistics:
@@ -418,9 +412,9 @@ class Normalizer:
 
     def _within_reach(self, x64: np.ndarray) -> np.ndarray:
         """The values as the statistics take them."""
-        if self._reach is None:
+        if self.recent is None or (reach := self.guard.reach) is None:
             return x64
-        return np.asarray(np.minimum(np.maximum(x64, self._reach[0]), self._reach[1]))
+        return np.asarray(np.minimum(np.maximum(x64, reach[0]), reach[1]))
 
     def _scale(
         self, x64: np.ndarray, measured: np.ndarray, by: Statistics, out: np.ndarray | None = None
@@ -437,7 +431,7 @@ class Normalizer:
         part = Normalizer(len(at), recent=self.recent, clip=self.clip)  # not native: it goes through single rows
         columns = part._columns_in(at, self.width)
         part.count, part.mean, part.square = (value[columns] for value in self._own())
-        part._guard_by(self.guard.part(at))
+        part.guard = self.guard.part(at)
         return part
 
     def _columns_in(self, at: np.ndarray, width: int) -> np.ndarray:

@@ -94,14 +94,23 @@ class Guard:
         guard = object.__new__(Guard)
         guard.__dict__.update(self.__dict__)
         guard.__dict__.update(changes)
-        for name in CACHED:
-            guard.__dict__.pop(name, None)
+        for name, sources in CACHED.items():
+            if not sources.isdisjoint(changes):
+                guard.__dict__.pop(name, None)
         return guard
 
     @cached_property
     def alert(self) -> bool:
         """Whether values were left out lately."""
         return bool(self.run.any())
+
+    @cached_property
+    def reach(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """What the statistics of all of the past and of the latest examples take all values within, (2 width,) each."""
+        if not np.isfinite(self.floor).any():
+            return None
+        infinite = np.full(len(self.floor), np.inf)
+        return np.concatenate([-infinite, self.floor]), np.concatenate([infinite, self.ceiling])
 
     @cached_property
     def addresses(self) -> tuple[int, int, int | None, int | None]:
@@ -158,8 +167,8 @@ class Guard:
             if not k:
                 return NO_START, None, {}
             same = self.same.copy()
-            starting, first, filled = self.start_addresses
-            return Start(starting, first, address(same), None, filled, k, LOOK_BITS), None, {"same": same}
+            starting_at, first_at, filled_at = self.start_addresses
+            return Start(starting_at, first_at, address(same), None, filled_at, k, LOOK_BITS), None, {"same": same}
         sums = np.array((self.last, self.value, self.repeats, self.lead))
         run, width, at = self.run.copy(), 8 * len(self.run), address(sums)
         left = LeftOut(address(run), at, at + width, at + 2 * width, at + 3 * width, 7 * LEVEL)
@@ -168,18 +177,15 @@ class Guard:
             return NO_START, left, changes
         first, same, filled = self.first.copy(), self.same.copy(), self.filled.copy()
         others = _with_room(self.others, copy=True)
-        start = Start(*map(address, (self.starting, first, same, others, filled)), k, LOOK_BITS)
+        arrays = (self.starting, first, same, others, filled)
+        start = Start(*[address(array) for array in arrays], k, LOOK_BITS)
         return start, left, changes | {"first": first, "same": same, "others": others, "filled": filled}
 
     def after_rows(self, changes: dict[str, np.ndarray]) -> Guard:
         """After rows with which no look was due and no new level began."""
-        guard = object.__new__(Guard)
-        guard.__dict__.update(self.__dict__)
-        guard.__dict__.update(changes)
+        guard = self._changed(**changes)
         if "run" in changes:
             guard.__dict__["changed_lately"] = True
-            for name in ("alert", "start_addresses"):
-                guard.__dict__.pop(name, None)
         return guard
 
     def started(self, x: np.ndarray, measured: np.ndarray) -> tuple[Guard, np.ndarray, list[Look]]:
@@ -286,11 +292,17 @@ class Guard:
     @staticmethod
     def of_state(state: dict[str, Any], width: int) -> Guard:
         """What was saved, for so many features."""
-        guard = Guard(**{field.name: np.array(state[field.name]) for field in fields(Guard)})
+        new = Guard.new(width)
+        guard = Guard(**{name: np.array(state[name], getattr(new, name).dtype) for name in (*OF_START, *OF_ALL)})
+        k = len(guard.starting)
+        rows = {"others": (START if len(guard.others) else 0,), "former": (5,)}
         for name in (*OF_START, *OF_ALL):
-            value, expected = getattr(guard, name), len(guard.starting) if name in OF_START else width
-            if value.shape[-1:] != (expected,):
-                raise BadCheckpoint(f"{name} of the features has shape {value.shape}, expected {expected} of them")
+            value, expected = getattr(guard, name), (*rows.get(name, ()), k if name in OF_START else width)
+            if value.shape != expected:
+                raise BadCheckpoint(f"{name} of the features has shape {value.shape}, expected {expected}")
+        for name, most in (("starting", width), ("filled", START)):
+            if ((getattr(guard, name) < 0) | (getattr(guard, name) >= most)).any():
+                raise BadCheckpoint(f"{name} of the features is not below {most}")
         return guard
 
 
@@ -305,7 +317,12 @@ class Look(NamedTuple):
     changes: np.ndarray  # (k,) whether the statistics are not just those of all values
 
 
-CACHED = ("addresses", "alert", "start_addresses")  # of a guard, by `cached_property`
+CACHED = {  # each `cached_property` of a guard, and the fields that it is made of
+    "alert": {"run"},
+    "reach": {"floor", "ceiling"},
+    "addresses": {"low", "high", "floor", "ceiling"},
+    "start_addresses": {"starting", "first", "filled"},
+}
 OF_START = ("starting", "first", "same", "others", "filled", "cut")
 OF_ALL = tuple(field.name for field in fields(Guard) if field.name not in OF_START)
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from prequential.errors import BadCheckpoint
 from prequential.learners.versioned import Versioned
 
 SHARE = 0.98  # how much of its weight an expert keeps; the rest is spread over all, so that none is lost for good
@@ -171,11 +172,17 @@ class Mixer:
         return {"committed": self._weights.committed._asdict(), "current": self._weights.current._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._earlier = []
         committed, current = (
-            Weights(*(np.array(state[version][name]) for name in Weights._fields))
+            Weights(*(np.array(state[version][name], np.float64) for name in Weights._fields))
             for version in ("committed", "current")
         )
+        for name, own in self._weights.current._asdict().items():
+            for version in (committed, current):
+                if getattr(version, name).shape != own.shape:
+                    raise BadCheckpoint(
+                        f"{name} of the mixer has shape {getattr(version, name).shape}, expected {own.shape}"
+                    )
+        self._earlier = []
         self._weights.commit(committed)
         self._weights.extend(current)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from prequential.learners.transformer.async_trainer import AsyncTrainer, on_one_thread
@@ -38,14 +37,9 @@ class IdleTrainer:
         self.engine = trainer.engine
         self._one_thread = isinstance(trainer, AsyncTrainer)
 
-    @contextmanager
-    def predicting(self) -> Iterator[None]:
+    def predicting(self) -> AbstractContextManager[None]:
         """To be held while something is predicted."""
-        if not self._one_thread:
-            yield
-            return
-        with on_one_thread():
-            yield
+        return on_one_thread() if self._one_thread else nullcontext()
 
     def wait(self) -> None:
         """There is nothing to wait for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from prequential.models.extractors import has_dropout
 from prequential.models.extractors.own import OwnExtractor
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
+
+NOTHING = nullcontext()  # a context in which nothing is held
 
 
 class Trainer:
@@ -77,10 +79,9 @@ class Trainer:
         """Gradient steps that were not taken because the gradient was not finite."""
         return self.optimizer.skipped
 
-    @contextmanager
-    def predicting(self) -> Iterator[None]:
+    def predicting(self) -> AbstractContextManager[None]:
         """To be held while something is predicted."""
-        yield
+        return NOTHING
 
     def check(self) -> None:
         """Raises what went wrong in steps since the last call, if anything did."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from prequential.storage.files import new_file, opened, sync_directory, write_all
 from prequential.storage.sealed import write_sealed
 from prequential.streams.journal.format_1 import FILES, OldJournal
-from prequential.streams.journal.log import READ, WRITE, Log
+from prequential.streams.journal.log import WRITE, Log
 from prequential.streams.journal.log_records import (
     EXAMPLE,
     copy_bytes,
@@ -40,7 +40,7 @@ def plain_file(path: Path) -> Iterator[int]:
 
 def copy_log(log: Log, directory: Path, make: Maker) -> None:
     """Copies a log and its index, byte by byte."""
-    with opened(log.path, READ) as source, make(directory / "log.bin") as target:
+    with log.reading() as source, make(directory / "log.bin") as target:
         copy_bytes(source, target, 0, log.end)
     log.index.copy(directory / "index.bin", log.length)
 
@@ -90,7 +90,7 @@ def close_gaps(log: Log, metadata: Metadata, start: int, earliest: int, offset: 
     earliest, offset
         The first position that the record of `start` stands for, and where that record begins.
     """
-    with opened(log.path, READ) as handle, new_file(log.path) as target:
+    with log.reading() as handle, new_file(log.path) as target:
         write_all(target, metadata_record(metadata))
         first = next(scan(handle, 0, log.end, position=0, tag=log.tag), None)
         copy_bytes(handle, target, first.size if first is not None and not first.span else 0, offset)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import warnings
+import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +36,7 @@ from prequential.streams.journal.log_records import (
     scan,
 )
 
+TAIL = 1 << 14  # bytes of a scratch log that are kept in memory at most
 BATCH = 4096  # offsets that are collected before they go to the index
 READ, WRITE = os.O_RDONLY, os.O_RDWR
 
@@ -69,6 +72,9 @@ class Log:
     Every write goes to the end that this object knows. If the file is then longer than that, a write of its own that
     failed is cut off first, and what somebody else wrote is refused. No file stays open.
 
+    A scratch log keeps its latest records in memory and writes them together: opening the file takes longer than all
+    else that is done with one example.
+
     Parameters
     ----------
     directory
@@ -96,6 +102,10 @@ class Log:
         self._notes = notes
         self._unsynced = 0  # examples
         self._overhang = False  # whether a write that failed may have left bytes behind the end
+        self._tail = bytearray()  # of a scratch log, what is before `end` and not in the file yet
+        self._tail_lock = threading.RLock()
+        if scratch:
+            _scratch_logs.add(self)
 
     # Opening.
 
@@ -103,9 +113,11 @@ class Log:
         """Forgets how far it goes; the files stay as they are."""
         self.index = Index(self.directory / "index.bin", self.tag)
         self.length = self.end = self.inode = 0
+        self._tail.clear()
 
     def create(self, first: bytes) -> None:
         """Makes a new log that begins with this record, in place of the one that is there."""
+        self._tail.clear()
         if self.scratch:
             with opened(self.path, WRITE | os.O_CREAT | os.O_TRUNC) as handle:
                 write_all(handle, first, 0)
@@ -205,9 +217,16 @@ class Log:
             self.index.fill(self.length, length - self.length, self.end, temporary=not self.write)
         self.length, self.end, self.index.rebuilt = length, end, True
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[int]:
+        """A handle on the file, in which all records are."""
+        self.flush()
+        with opened(self.path, READ) as handle:
+            yield handle
+
     def locate(self, position: int) -> tuple[int, int]:
         """The first position that the record of this one covers, and the record's offset."""
-        with opened(self.path, READ) as handle:
+        with self.reading() as handle:
             (offset,) = self.index.offsets(position, position + 1) or (self.end,)
             if self._next(Window(handle, self.end, 4096), position, offset) is None:
                 self.rebuild_index(handle)  # it may be the index that is wrong
@@ -225,14 +244,14 @@ class Log:
         for data in examples:
             offsets.append(end)
             end += len(data)
+        if self.scratch:
+            self._append_to_tail(b"".join(examples), offsets)
+            return
         unsynced = self._unsynced
         try:
-            self._write(b"".join(examples), len(examples))
+            self._write(b"".join(examples), len(examples), self.end)
             self._overhang = True
-            if self.scratch:
-                self.index.append(self.length, offsets)
-            else:  # at once: those that follow the journal read it
-                self.index.extend(self.length, offsets)
+            self.index.extend(self.length, offsets)
         except BaseException:
             self._unsynced = unsynced
             if self._overhang:
@@ -240,6 +259,27 @@ class Log:
             raise
         self._overhang = False
         self.length, self.end = self.length + len(examples), end
+
+    def _append_to_tail(self, data: bytes, offsets: list[int]) -> None:
+        with self._tail_lock:
+            before = self.length, self.end
+            self._tail += data
+            self.length, self.end = self.length + len(offsets), self.end + len(data)
+            try:
+                self.index.append(before[0], offsets)
+                if len(self._tail) > TAIL:
+                    self.flush()
+            except BaseException:
+                self.length, self.end = before
+                del self._tail[-len(data) :]
+                raise
+
+    def flush(self) -> None:
+        """Writes what waits in memory."""
+        if self._tail:
+            with self._tail_lock:
+                self._write(bytes(self._tail), 0, self.end - len(self._tail))
+                self._tail.clear()
 
     def append_examples(
         self,
@@ -277,24 +317,25 @@ class Log:
 
     def append_gap(self, count: int) -> None:
         """Adds a record that covers so many lost examples."""
+        self.flush()
         data = gap(self.tag, self.length, count)
-        self._write(data, 1)
+        self._write(data, 1, self.end)
         self.index.fill(self.length, count, self.end)
         self.length, self.end = self.length + count, self.end + len(data)
 
-    def _write(self, data: bytes, count: int) -> None:
-        """Writes at the end, after a check that the file is as it was left; syncs when that is due."""
+    def _write(self, data: bytes, count: int, end: int) -> None:
+        """Writes at the end of the file, after a check that the file is as it was left; syncs when that is due."""
         handle = open_own(self.path, WRITE)
         try:
             status = os.fstat(handle)
-            if self._overhang and status.st_ino == self.inode and status.st_size > self.end:
-                os.ftruncate(handle, self.end)
-            elif (status.st_ino, status.st_size) != (self.inode, self.end):
+            if self._overhang and status.st_ino == self.inode and status.st_size > end:
+                os.ftruncate(handle, end)
+            elif (status.st_ino, status.st_size) != (self.inode, end):
                 raise BadInput(
-                    f"another process has written to {self.path}: it has {status.st_size} bytes, expected {self.end}"
+                    f"another process has written to {self.path}: it has {status.st_size} bytes, expected {end}"
                 )
             self._overhang = True
-            write_all(handle, data, self.end)
+            write_all(handle, data, end)
             unsynced = self._unsynced + count
             if self._due(unsynced):
                 os.fsync(handle)
@@ -317,13 +358,19 @@ class Log:
 
     def rollback(self, mark: Mark) -> None:
         """Takes back what was appended since, as if it had never been; never fails."""
-        if mark.length < self.length:
+        if mark.length >= self.length:
+            return
+        with self._tail_lock:
+            in_file = self.end - len(self._tail)
             self.length, self.end = mark
-            self._overhang = True
-            self._trim()
+            del self._tail[max(mark.end - in_file, 0) :]
+            if mark.end < in_file:
+                self._overhang = True
+                self._trim()
 
     def truncate(self, mark: Mark) -> None:
         """Cuts the log back to this place, for good."""
+        self.flush()
         with opened(self.path, WRITE) as handle:
             os.ftruncate(handle, mark.end)
             if not self.scratch:
@@ -336,3 +383,22 @@ class Log:
         with opened(self.path, WRITE) as handle:
             os.fsync(handle)
         self._unsynced = 0
+
+
+_scratch_logs: weakref.WeakSet[Log] = weakref.WeakSet()
+
+
+def _flush_all() -> None:
+    """Before a fork: the other process may read what is in the files, and must not write to them."""
+    for log in list(_scratch_logs):
+        with contextlib.suppress(OSError, BadInput):
+            log.flush()
+
+
+def _new_locks() -> None:
+    """In a forked process: the threads that held locks do not exist there."""
+    for log in list(_scratch_logs):
+        log._tail_lock = threading.RLock()
+
+
+os.register_at_fork(before=_flush_all, after_in_child=_new_locks)

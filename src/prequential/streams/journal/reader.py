@@ -66,6 +66,7 @@ class Reader:
 
     def fingerprint(self) -> str:
         """A hash of all records."""
+        self.log.flush()
         directory, end = self.log.directory, self.log.end if self.old is None else None
         digest = hashlib.sha256(f"{self.shape}{self.dtype}{self.log.length}".encode())
         with storage(directory):

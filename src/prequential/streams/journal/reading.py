@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prequential.storage.files import opened
-from prequential.streams.journal.log import READ, Log
+from prequential.streams.journal.log import Log
 from prequential.streams.journal.log_records import (
     EXAMPLE,
     GAP,
@@ -40,7 +39,7 @@ def read_block(log: Log, start: int, stop: int, size: int) -> tuple[np.ndarray, 
     offsets = offsets[: stop - start] + ([log.end] if stop == log.length else offsets[stop - start :])
     if len(offsets) != stop - start + 1 or not 0 < offsets[-1] - offsets[0] <= log.end:
         return None
-    with opened(log.path, READ) as handle:
+    with log.reading() as handle:
         data = read_at(handle, offsets[-1] - offsets[0], offsets[0])
     if len(data) != offsets[-1] - offsets[0]:
         return None
@@ -50,7 +49,7 @@ def read_block(log: Log, start: int, stop: int, size: int) -> tuple[np.ndarray, 
 
 def read_entries(log: Log, start: int, stop: int, size: int) -> list[Entry]:
     """What is found at each position, where x takes `size` bytes; an index that is wrong is rebuilt."""
-    with opened(log.path, READ) as handle:
+    with log.reading() as handle:
         found, sure = _by_index(log, handle, start, stop, size)
         if not sure:
             log.rebuild_index(handle)
