@@ -16,7 +16,10 @@ _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64
 
 
 def address(array: np.ndarray | bytearray) -> int:
-    """Where the numbers of a writable array in C order begin; `array.ctypes.data` takes three times as long."""
+    """Where the numbers of a writable array in C order begin; `array.ctypes.data` takes three times as long.
+
+    The array must be held by a name until the address was used.
+    """
     return addressof(_Nothing.from_buffer(array))  # type: ignore[arg-type]
 
 

@@ -249,7 +249,8 @@ class KNNExpert:
         """Adds one example after the chunk boundary; much faster than tensors do it."""
         at = self._past.room_for(1)
         keys, labels = self._past.buffers
-        memmove(keys.data_ptr() + 4 * at * self.width, address(self._scaled(batch.x)), 4 * self.width)
+        x = self._scaled(batch.x)  # an address alone would not keep it
+        memmove(keys.data_ptr() + 4 * at * self.width, address(x), 4 * self.width)
         c_int64.from_address(labels.data_ptr() + 8 * at).value = int(batch.class_ids[0])
         self._past.count_added(1)
 
