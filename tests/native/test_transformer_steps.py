@@ -34,21 +34,33 @@ def test_joint_steps_equal_those_of_the_trainer(lengths: tuple[int, ...], lags: 
     pair.check_parameters(1e-3)
 
 
-def test_steps_have_the_same_bits_for_any_number_of_threads_and_in_every_run() -> None:
+@pytest.mark.parametrize("lengths", [(33,), (20, 29, 38), (150,), (40, 7)])
+def test_steps_have_the_same_bits_for_any_number_of_threads_and_in_every_run(lengths: tuple[int, ...]) -> None:
     results = []
     for threads in (1, 2, 3, 5, 1):
-        case = Case(updates="joint", num_streams=3, K=40, width=48)
+        case = Case(K=40, width=48, chunk_size=150, lags=4 if len(lengths) == 2 else 0)
         optimizer = Optimizer(case.model, case.model.settings)
         native = NativeTransformer(case.model, optimizer.adamw)
-        contexts = [case.model.new_context() for _ in range(3)]
+        contexts = [case.model.new_context() for _ in lengths]
         for i in range(4):
             optimizer.set_learning_rate(i)
-            streams = [stream_input(case.batch(20 + 9 * s), context) for s, context in enumerate(contexts)]
-            for passed, context in zip(native.step(streams, threads=threads).passes, contexts, strict=True):
+            batches = [case.batch(length) for length in lengths]
+            streams = [stream_input(batch, context) for batch, context in zip(batches, contexts, strict=True)]
+            step = native.step(streams, threads=threads, split=True)
+            for passed, context in zip(step.passes, contexts, strict=True):
                 context.commit(passed.new)
-        results.append([parameter.detach().clone() for parameter in case.model.parameters()])
+        batch = case.batch(100)
+        past = contexts[0].committed()
+        passed = native._forward(
+            StreamInput(batch.x, batch.class_ids, batch.num_seen, past), state=True, threads=threads
+        )
+        found = [passed.log_probs, step.passes[0].log_probs, torch.tensor(step.loss), *passed.new.tokens]
+        results.append([*found, *(parameter.detach().clone() for parameter in case.model.parameters())])
     for result in results[1:]:
-        assert all(torch.equal(ours, first) for ours, first in zip(result, results[0], strict=True))
+        for ours, first in zip(result, results[0], strict=True):
+            assert ours is not None
+            assert first is not None
+            assert torch.equal(ours, first)
 
 
 def test_either_engine_goes_on_from_the_moments_of_the_other() -> None:

@@ -4,6 +4,7 @@
 // query heads. The label of a token is added to its key and value, except where others see it without.
 #pragma once
 #include "model.h"
+#include "team.h"
 
 namespace prequential {
 
@@ -18,8 +19,27 @@ struct BlockWork {
   float *keys, *values;        // (columns, K) keys rotated
   float *weight, *inverse_sum;  // [panel][head][column][16] before they are divided by their sum, [panel][head][16]
   float *d_in, *d_out;         // [panel][I][16], [panel][D][16] gradients behind in_proj and out_proj
-  float *d_keys, *d_values;    // (columns from P on, K rounded up)
-  float *d_norm;               // (2, D) of the norm's weight and bias
+  float *d_keys, *d_values;    // (S, K rounded up) of columns with a label
+  float *d_norm;               // [strip](2, D) of the norm's weight and bias
+};
+
+// Some panels of a pass, which one thread computes. What is summed over tokens is summed in each strip and then over the
+// strips, so that it does not depend on how many threads share them.
+struct Strip {
+  int first, last;                                   // panels
+  float *q_tokens, *d_attended_tokens, *new_weight;  // of the panel at work: (16, D + 16) each, [column][16]
+  float *hat, *normed, *logits;                      // of the softmax head: [D][16] each, [NC][16]
+  float *copy_weight, *by_label, *log_tokens;        // of a copy head: [column][16], [NC][16], (16, NC)
+  double loss = 0;                                   // weighted sum over tokens and heads
+};
+constexpr int MOST_STRIPS = 8;
+
+// What one thread of several has to do of a pass.
+struct Share {
+  Barrier &barrier;
+  int first, last;              // panels
+  int first_strip, last_strip;  // the same in strips
+  int part, parts;
 };
 
 // One stream in a pass.
@@ -29,69 +49,134 @@ struct Pass {
   Arena &arena;
   Plan plan;
   bool train;
-  float loss_weight = 0;       // of one token's loss
-  double loss = 0;             // weighted sum over tokens and heads
-  int D16, J16, K16, columns;  // rows rounded up to 16; all columns of the blocks
-  std::vector<int> weight_row;  // where a panel's weights begin, in rows of 16
+  float loss_weight = 0;  // of one token's loss
+  int D16, J16, K16, F16, columns;  // rows rounded up to 16; all columns of the blocks
+  std::vector<int> weight_row;      // where a panel's weights begin, in rows of 16
+  std::vector<Strip> strips;
   std::vector<BlockWork> blocks;
-  float *cosine, *sine;                                  // [panel][K/2][16] of the new tokens
-  float *x_tokens;                                       // (tokens, F rounded up)
-  float *h, *embedded;                                   // [panel][D][16]
-  float *in, *normed, *k_tokens, *v_tokens;              // of the block at work
-  float *d_h, *d_embedded, *d_joined, *d_normed;         // [panel][D or J][16]
-  float *q_tokens, *d_attended_tokens, *new_weight;      // of the panel at work
+  float *cosine, *sine;                           // [panel][K/2][16] of the new tokens
+  float *x_panel, *x_tokens;                      // [panel][F][16], (tokens, F rounded up)
+  float *h, *embedded;                            // [panel][D][16]
+  float *in, *normed, *k_tokens, *v_tokens;       // of the block at work
+  float *d_h, *d_embedded, *d_joined, *d_normed;  // [panel][D or J][16]
+  float *d_columns[2];                            // [strip][keys, values](new columns, K16) of every other block
   // of the heads
-  float *readout_tokens, *d_logits, *d_readout_norm;     // (tokens, D16), [panel][NC][16], (2, D)
-  float *trunk_tokens, *d_projected;                     // (tokens, D16), [panel][W_deep][16]
-  float *d_copy[2];                                      // (3) of each copy head's scalars
+  float *readout_tokens, *d_logits, *d_readout_norm;      // (tokens, D16), [panel][NC][16], [strip](2, D)
+  float *projected, *trunk_tokens, *d_projected;          // [panel][W_deep][16], (tokens, D16), as the first
+  float *copy_key[2], *copy_query[2], *copy_norm[2];      // of both copy heads: [panel][W][16] and [panel][16]
+  float *copy_key_tokens[2], *copy_query_tokens[2];       // (tokens, W16)
+  float *d_copy_query[2], *d_copy_keys[2], *d_copy[2];    // [panel][W][16], [strip](tokens, W16), [strip](3) scalars
 
   Pass(const Net &n, const Stream &s, Arena &a, bool trains) : net(n), stream(s), arena(a), train(trains) {}
 
   int tokens() const { return plan.panels * PANEL; }
+  int new_columns() const { return columns - plan.P; }
+  double loss() const {
+    double total = 0;
+    for (const Strip &strip : strips) total += strip.loss;
+    return total;
+  }
+  Share share(int part, int parts, Barrier &barrier) const {
+    const int n = (int)strips.size(), first = n * part / parts, last = n * (part + 1) / parts;
+    const int end = plan.panels;
+    return {barrier, first < n ? strips[first].first : end, last < n ? strips[last].first : end, first, last, part, parts};
+  }
 
+  // Takes all memory that the pass needs.
   void prepare() {
     arena.restart();
     const Net &n = net;
-    const int T = tokens();
+    const int T = tokens(), num_strips = std::min(plan.panels, MOST_STRIPS);
     const size_t wide = (size_t)T * n.D;
-    D16 = ceil_to(n.D, 16), J16 = ceil_to(n.J, 16), K16 = ceil_to(n.K, 16);
+    D16 = ceil_to(n.D, 16), J16 = ceil_to(n.J, 16), K16 = ceil_to(n.K, 16), F16 = ceil_to(n.F, 16);
     columns = plan.P + plan.S * (plan.any_unlabeled ? 2 : 1);
-    weight_row.resize(plan.panels + 1);
-    weight_row[0] = 0;
+    weight_row.assign(plan.panels + 1, 0);
     for (int p = 0; p < plan.panels; p++)
       weight_row[p + 1] = weight_row[p] + plan.labeled[p].count() + plan.unlabeled[p].count();
-    h = arena.floats(wide), embedded = net.model.has_copy ? arena.floats(wide) : nullptr;
-    x_tokens = arena.floats((size_t)T * ceil_to(n.F, 16));
+    h = arena.floats(wide), embedded = n.model.has_copy ? arena.floats(wide) : nullptr;
+    x_panel = arena.floats((size_t)T * n.F), x_tokens = train ? arena.floats((size_t)T * F16) : nullptr;
     in = arena.floats((size_t)T * n.I), normed = arena.floats(wide);
     k_tokens = arena.floats((size_t)T * n.K), v_tokens = arena.floats((size_t)T * n.K);
     cosine = arena.floats((size_t)T * n.K), sine = arena.floats((size_t)T * n.K);
     blocks.resize(n.L);
-    for (int l = 0; l < n.L; l++) {
-      BlockWork &b = blocks[l];
-      if (l && !train) {  // nothing is needed twice
-        b = blocks[0];
-        continue;
-      }
-      b.hat = arena.floats(wide), b.inverse_std = arena.floats(T), b.slope = arena.floats((size_t)T * n.HID);
-      b.joined = arena.floats((size_t)T * n.J);
-      if (n.attention) {
-        b.q = arena.floats(wide), b.inverse_sum = arena.floats((size_t)T * n.H);
-        b.keys = arena.floats((size_t)columns * n.K), b.values = arena.floats((size_t)columns * n.K);
-        b.weight = arena.floats((size_t)weight_row.back() * n.H * PANEL);
-      }
-      if (!train) continue;
-      b.normed_tokens = arena.floats((size_t)T * D16), b.joined_tokens = arena.floats((size_t)T * J16);
-      b.d_in = arena.floats((size_t)T * n.I), b.d_out = arena.floats(wide), b.d_norm = arena.floats(2 * n.D);
-      const size_t new_columns = columns - plan.P;
-      if (n.attention)
-        b.d_keys = arena.floats(new_columns * K16), b.d_values = arena.floats(new_columns * K16);
+    for (int l = 0; l < n.L; l++) prepare_block(l, num_strips);
+    if (train) {
+      d_h = arena.floats(wide), d_normed = arena.floats(wide), d_joined = arena.floats((size_t)T * n.J);
+      d_embedded = n.model.has_copy ? arena.floats(wide) : nullptr;
+      for (int i = 0; i < 2 && n.attention && n.L; i++)
+        d_columns[i] = arena.floats((size_t)num_strips * 2 * new_columns() * K16);
+    }
+    prepare_heads(num_strips);
+    strips.resize(num_strips);
+    for (int i = 0; i < num_strips; i++) prepare_strip(i, num_strips);
+  }
+
+ private:
+  void prepare_block(int l, int num_strips) {
+    const Net &n = net;
+    const int T = tokens();
+    const size_t wide = (size_t)T * n.D;
+    BlockWork &b = blocks[l];
+    if (l > 1 && !train) {  // nothing is needed later; two, as some threads may be a block ahead of others
+      b = blocks[l % 2];
+      return;
+    }
+    b.hat = arena.floats(wide), b.inverse_std = arena.floats(T), b.slope = arena.floats((size_t)T * n.HID);
+    b.joined = arena.floats((size_t)T * n.J);
+    if (n.attention) {
+      b.q = arena.floats(wide), b.inverse_sum = arena.floats((size_t)T * n.H);
+      b.keys = arena.floats((size_t)columns * n.K), b.values = arena.floats((size_t)columns * n.K);
+      b.weight = arena.floats((size_t)weight_row.back() * n.H * PANEL);
     }
     if (!train) return;
-    d_h = arena.floats(wide), d_normed = arena.floats(wide), d_joined = arena.floats((size_t)T * n.J);
-    d_embedded = net.model.has_copy ? arena.floats(wide) : nullptr;
-    q_tokens = arena.floats((size_t)PANEL * (n.D + PANEL)), d_attended_tokens = arena.floats((size_t)PANEL * (n.D + PANEL));
-    new_weight = arena.floats((size_t)(columns - plan.P) * PANEL);
-    d_copy[0] = arena.floats(3), d_copy[1] = arena.floats(3);
+    b.normed_tokens = arena.floats((size_t)T * D16), b.joined_tokens = arena.floats((size_t)T * J16);
+    b.d_in = arena.floats((size_t)T * n.I), b.d_out = arena.floats(wide);
+    b.d_norm = arena.floats((size_t)num_strips * 2 * n.D);
+    if (n.attention) b.d_keys = arena.floats((size_t)plan.S * K16), b.d_values = arena.floats((size_t)plan.S * K16);
+  }
+
+  void prepare_heads(int num_strips) {
+    const Net &n = net;
+    const int T = tokens();
+    if (train && n.model.has_softmax) {
+      d_logits = arena.floats((size_t)T * n.NC), readout_tokens = arena.floats((size_t)T * D16);
+      d_readout_norm = arena.floats((size_t)num_strips * 2 * n.D);
+    }
+    if (n.model.has_deep_copy) {
+      projected = arena.floats((size_t)T * n.W_deep);
+      if (train) d_projected = arena.floats((size_t)T * n.W_deep), trunk_tokens = arena.floats((size_t)T * D16);
+    }
+    for (int i = 0; i < 2; i++) {
+      if (!(i ? n.model.has_deep_copy : n.model.has_copy)) continue;
+      const size_t W = i ? n.W_deep : n.D, W16 = ceil_to(W, 16);
+      copy_key[i] = arena.floats(T * W), copy_query[i] = arena.floats(T * W), copy_norm[i] = arena.floats(T);
+      copy_key_tokens[i] = arena.floats(T * W16), copy_query_tokens[i] = arena.floats(T * W16);
+      if (!train) continue;
+      d_copy_query[i] = arena.floats(T * W), d_copy_keys[i] = arena.floats(num_strips * T * W16);
+      d_copy[i] = arena.floats(num_strips * 3);
+    }
+  }
+
+  void prepare_strip(int i, int num_strips) {
+    const Net &n = net;
+    Strip &strip = strips[i];
+    strip.first = plan.panels * i / num_strips, strip.last = plan.panels * (i + 1) / num_strips;
+    if (train) {
+      strip.q_tokens = arena.floats((size_t)PANEL * (n.D + PANEL));
+      strip.d_attended_tokens = arena.floats((size_t)PANEL * (n.D + PANEL));
+      strip.new_weight = arena.floats((size_t)new_columns() * PANEL);
+    }
+    const size_t classes = (size_t)n.NC * PANEL;
+    if (n.model.has_softmax) {
+      strip.hat = arena.floats((size_t)n.D * PANEL), strip.normed = arena.floats((size_t)n.D * PANEL);
+      strip.logits = train ? nullptr : arena.floats(classes);
+    }
+    if (stream.log_probs) strip.log_tokens = arena.floats(classes);
+    if (!n.W) return;
+    int most = 0;
+    for (int p = strip.first; p < strip.last; p++) most = std::max(most, plan.examples[p].count());
+    strip.copy_weight = arena.floats((size_t)most * PANEL);
+    if (stream.log_probs) strip.by_label = arena.floats(classes);
   }
 };
 
@@ -118,36 +203,35 @@ INLINE void rotate_rows(const float *rotary, int K, int at, long n, const float 
 }
 
 // The input of the first block: embed(x), or the constant.
-static void embed(Pass &pass) {
+static void embed(Pass &pass, const Share &share) {
   const Net &net = pass.net;
-  const int D = net.D, F = net.F, S = pass.plan.S, F16 = ceil_to(F, 16);
-  if (!net.model.use_input) {
-    const float *constant = net.value(0);
-    for (int p = 0; p < pass.plan.panels; p++)
-      for (int d = 0; d < D; d++) store2(pass.h + ((long)p * D + d) * PANEL, fill(constant[d]), fill(constant[d]));
-  } else {
-    const float *weight = net.value(0), *bias = net.value(1);
-    float *x_panel = pass.in;  // [F][16]; of the same size or larger, or it is taken anew
-    if (F > net.I) x_panel = pass.arena.floats((size_t)F * PANEL);
-    for (int p = 0; p < pass.plan.panels; p++) {
+  const int D = net.D, F = net.F, S = pass.plan.S, F16 = pass.F16;
+  for (int p = share.first; p < share.last; p++) {
+    float *h = pass.h + (long)p * D * PANEL;
+    if (!net.model.use_input) {
+      const float *constant = net.value(0);
+      for (int d = 0; d < D; d++) store2(h + d * PANEL, fill(constant[d]), fill(constant[d]));
+    } else {
+      const float *weight = net.value(0), *bias = net.value(1);
       const int n = std::min(PANEL, S - p * PANEL);
       const float *x = pass.stream.x + (long)p * PANEL * F;
-      from_tokens(x, F, n, F, x_panel);
-      multiply<false>(D, F, weight, F, x_panel, [&](int d, v8 a, v8 b) {
-        store2(pass.h + ((long)p * D + d) * PANEL, a + bias[d], b + bias[d]);
-      });
-      if (!pass.train) continue;
-      float *to = pass.x_tokens + (long)p * PANEL * F16;
-      for (int t = 0; t < PANEL; t++)
-        for (int f = 0; f < F16; f++) to[t * F16 + f] = t < n && f < F ? x[t * F + f] : 0.0f;
+      float *panel = pass.x_panel + (long)p * F * PANEL;
+      from_tokens(x, F, n, F, panel);
+      multiply<false>(D, F, weight, F, panel,
+                      [&](int d, v8 a, v8 b) { store2(h + d * PANEL, a + bias[d], b + bias[d]); });
+      if (pass.train) {
+        float *to = pass.x_tokens + (long)p * PANEL * F16;
+        for (int t = 0; t < PANEL; t++)
+          for (int f = 0; f < F16; f++) to[t * F16 + f] = t < n && f < F ? x[t * F + f] : 0.0f;
+      }
     }
+    if (pass.embedded) std::memcpy(pass.embedded + (long)p * D * PANEL, h, sizeof(float) * D * PANEL);
   }
-  if (pass.embedded) std::memcpy(pass.embedded, pass.h, sizeof(float) * pass.tokens() * D);
 }
 
-static void fill_rotations(Pass &pass) {
+static void fill_rotations(Pass &pass, const Share &share) {
   const int K = pass.net.K;
-  for (int t = 0; t < pass.tokens(); t++) {
+  for (int t = share.first * PANEL; t < share.last * PANEL; t++) {
     const float *table = pass.net.model.rotary + (long)pass.plan.at(t) * K;
     for (int i = 0; i < K / 2; i++) {
       const long to = ((long)(t / PANEL) * (K / 2) + i) * PANEL + t % PANEL;
@@ -176,30 +260,29 @@ static void rotate_queries(const Pass &pass, int p, const float *from, float *to
 }
 
 // Keys and values of all columns that are seen, keys rotated; and those of the new tokens for the caller.
-static void gather_columns(Pass &pass, int l) {
+static void gather_columns(Pass &pass, int l, const Share &share) {
   const Net &net = pass.net;
   const Stream &s = pass.stream;
   const Plan &plan = pass.plan;
   BlockWork &b = pass.blocks[l];
   const int K = net.K, S = plan.S, P = plan.P;
-  for (int p = 0; p < plan.panels; p++) {
+  for (int p = share.first; p < share.last; p++) {
     const float *in = pass.in + (long)p * net.I * PANEL;
     to_tokens(in + net.D * PANEL, K, pass.k_tokens + (long)p * PANEL * K, K);
     to_tokens(in + (net.D + K) * PANEL, K, pass.v_tokens + (long)p * PANEL * K, K);
   }
-  int first = P;
+  int from = P, to = 0;  // of the past: what somebody sees, and of that, the part of this thread
   for (const Sight &sight : plan.labeled)
-    if (sight.count()) first = std::min(first, sight.first);
-  if (first < P) {
-    const long start = l * s.block_stride + (long)first * K, count = P - first;
-    if (net.rotates()) {
-      int last = 0;  // what nobody sees may be beyond the table
-      for (const Sight &sight : plan.labeled) last = std::max(last, std::min(P, sight.last));
-      rotate_rows(net.model.rotary, K, first - plan.origin, last - first, s.keys + start, b.keys + (long)first * K);
-    } else {
-      std::memcpy(b.keys + (long)first * K, s.keys + start, sizeof(float) * count * K);
-    }
-    std::memcpy(b.values + (long)first * K, s.values + start, sizeof(float) * count * K);
+    if (sight.count()) from = std::min(from, sight.first), to = std::max(to, std::min(P, sight.last));
+  const int64_t seen = std::max(0, to - from);
+  to = from + (int)(seen * (share.part + 1) / share.parts), from += (int)(seen * share.part / share.parts);
+  if (from < to) {
+    const long start = l * s.block_stride + (long)from * K, count = to - from;
+    if (net.rotates())
+      rotate_rows(net.model.rotary, K, from - plan.origin, count, s.keys + start, b.keys + (long)from * K);
+    else
+      std::memcpy(b.keys + (long)from * K, s.keys + start, sizeof(float) * count * K);
+    std::memcpy(b.values + (long)from * K, s.values + start, sizeof(float) * count * K);
   }
   const float *key_labels = s.y ? net.block(l, KEY_LABELS) : nullptr;
   const float *value_labels = s.y ? net.block(l, VALUE_LABELS) : nullptr;
@@ -212,7 +295,8 @@ static void gather_columns(Pass &pass, int l) {
       std::memcpy(key, k, sizeof(float) * K);
     std::memcpy(b.values + (long)column * K, pass.v_tokens + (long)t * K, sizeof(float) * K);
   };
-  for (int t = 0; t < S; t++) {
+  const int first = share.first * PANEL, last = std::min(S, share.last * PANEL);
+  for (int t = first; t < last; t++) {
     if (plan.any_unlabeled) place(t, P + S + t);
     if (s.y) {
       float *k = pass.k_tokens + (long)t * K, *v = pass.v_tokens + (long)t * K;
@@ -220,9 +304,10 @@ static void gather_columns(Pass &pass, int l) {
       place(t, P + t);
     }
   }
-  if (s.new_keys) {
-    std::memcpy(s.new_keys + (long)l * S * K, pass.k_tokens, sizeof(float) * S * K);
-    std::memcpy(s.new_values + (long)l * S * K, pass.v_tokens, sizeof(float) * S * K);
+  if (s.new_keys && first < last) {
+    const long at = (long)l * S * K + (long)first * K;
+    std::memcpy(s.new_keys + at, pass.k_tokens + (long)first * K, sizeof(float) * (last - first) * K);
+    std::memcpy(s.new_values + at, pass.v_tokens + (long)first * K, sizeof(float) * (last - first) * K);
   }
 }
 
@@ -265,20 +350,22 @@ static void attend(Pass &pass, int l, int p) {
   }
 }
 
-static void block_forward(Pass &pass, int l) {
+static void block_forward(Pass &pass, int l, const Share &share) {
   const Net &net = pass.net;
   BlockWork &b = pass.blocks[l];
-  const int D = net.D, I = net.I, J = net.J, HID = net.HID, panels = pass.plan.panels, u_row = I - HID;
-  for (int p = 0; p < panels; p++) {
+  const int D = net.D, I = net.I, J = net.J, HID = net.HID, first = share.first, panels = share.last - share.first;
+  const int u_row = I - HID;
+  for (int p = first; p < share.last; p++) {
     const long at = (long)p * D * PANEL;
     layer_norm(D, pass.h + at, net.block(l, NORM_WEIGHT), net.block(l, NORM_BIAS), b.hat + at, pass.normed + at,
                b.inverse_std + p * PANEL);
     if (pass.train) to_tokens(pass.normed + at, D, b.normed_tokens + (long)p * PANEL * pass.D16, pass.D16);
   }
-  multiply_panels<false>(I, D, net.block(l, IN_PROJ), D, pass.normed, panels,
-                         [&](int p, int i, v8 x, v8 y) { store2(pass.in + ((long)p * I + i) * PANEL, x, y); });
+  multiply_panels<false>(I, D, net.block(l, IN_PROJ), D, pass.normed + (long)first * D * PANEL, panels,
+                         [&](int p, int i, v8 x, v8 y) { store2(pass.in + ((long)(first + p) * I + i) * PANEL, x, y); });
+  if (net.attention) gather_columns(pass, l, share);
   const float *bias = net.block(l, MLP_BIAS);
-  for (int p = 0; p < panels; p++) {
+  for (int p = first; p < share.last; p++) {
     const float *u = pass.in + ((long)p * I + u_row) * PANEL;
     float *joined = b.joined + (long)p * J * PANEL, *slope = b.slope + (long)p * HID * PANEL;
     for (int i = 0; i < HID; i++)
@@ -290,29 +377,29 @@ static void block_forward(Pass &pass, int l) {
       }
   }
   if (net.attention) {
-    gather_columns(pass, l);
-    for (int p = 0; p < panels; p++) {
+    share.barrier.wait();  // all columns are there
+    for (int p = first; p < share.last; p++) {
       rotate_queries(pass, p, pass.in + (long)p * I * PANEL, b.q + (long)p * D * PANEL, false);
       attend(pass, l, p);
     }
   }
   if (pass.train)
-    for (int p = 0; p < panels; p++)
+    for (int p = first; p < share.last; p++)
       to_tokens(b.joined + (long)p * J * PANEL, J, b.joined_tokens + (long)p * PANEL * pass.J16, pass.J16);
-  multiply_panels<false>(D, J, net.block(l, OUT_PROJ), J, b.joined, panels,
-                         [&](int p, int i, v8 x, v8 y) { add2(pass.h + ((long)p * D + i) * PANEL, x, y); });
+  multiply_panels<false>(D, J, net.block(l, OUT_PROJ), J, b.joined + (long)first * J * PANEL, panels,
+                         [&](int p, int i, v8 x, v8 y) { add2(pass.h + ((long)(first + p) * D + i) * PANEL, x, y); });
 }
 
 // From the gradient of what a panel found (in d_joined) to those of its queries (in d_in) and of new keys and values.
-static void attend_backward(Pass &pass, int l, int p) {
+static void attend_backward(Pass &pass, int l, int p, const Strip &strip, float *d_keys, float *d_values) {
   const Net &net = pass.net;
   BlockWork &b = pass.blocks[l];
   const int K = net.K, D = net.D, P = pass.plan.P, K16 = pass.K16;
   const long stride = D + PANEL;
   const Sight *sights[2] = {&pass.plan.labeled[p], &pass.plan.unlabeled[p]};
   const int rows = pass.weight_row[p + 1] - pass.weight_row[p];
-  to_tokens(b.q + (long)p * D * PANEL, D, pass.q_tokens, stride);
-  to_tokens(pass.d_joined + ((long)p * net.J + net.HID) * PANEL, D, pass.d_attended_tokens, stride);
+  to_tokens(b.q + (long)p * D * PANEL, D, strip.q_tokens, stride);
+  to_tokens(pass.d_joined + ((long)p * net.J + net.HID) * PANEL, D, strip.d_attended_tokens, stride);
   float *d_q = b.d_in + (long)p * net.I * PANEL;
   for (int head = 0; head < net.H; head++) {
     float *weight = b.weight + ((long)pass.weight_row[p] * net.H + (long)head * rows) * PANEL;
@@ -333,9 +420,9 @@ static void attend_backward(Pass &pass, int l, int p) {
       float *of_fresh = weight + (long)(fresh - sight->first) * PANEL;
       const long to = (long)(fresh - P) * K16;
       for (int i = 0; i < num_fresh; i++)
-        store2(pass.new_weight + i * PANEL, load(of_fresh + i * PANEL) * inverse0,
+        store2(strip.new_weight + i * PANEL, load(of_fresh + i * PANEL) * inverse0,
                load(of_fresh + i * PANEL + 8) * inverse1);
-      multiply_tokens(num_fresh, K, pass.new_weight, pass.d_attended_tokens + head * K, stride, b.d_values + to, K16);
+      multiply_tokens(num_fresh, K, strip.new_weight, strip.d_attended_tokens + head * K, stride, d_values + to, K16);
       // the gradient of the scores takes the place of the weights
       multiply<false>(count, K, b.values + (long)sight->first * K, K, d_attended, [&](int i, v8 x, v8 y) {
         float *score = weight + i * PANEL;
@@ -345,7 +432,7 @@ static void attend_backward(Pass &pass, int l, int p) {
         float *to_q = d_q + (head * K + i) * PANEL;
         first ? store2(to_q, x, y) : add2(to_q, x, y);
       });
-      multiply_tokens(num_fresh, K, of_fresh, pass.q_tokens + head * K, stride, b.d_keys + to, K16);
+      multiply_tokens(num_fresh, K, of_fresh, strip.q_tokens + head * K, stride, d_keys + to, K16);
       weight += (long)count * PANEL;
       first = false;
     }
@@ -353,20 +440,35 @@ static void attend_backward(Pass &pass, int l, int p) {
   rotate_queries(pass, p, d_q, d_q, true);
 }
 
-// The gradients of new keys and values go to in_proj; those of columns with a label stay for the label tables.
-static void keys_backward(Pass &pass, BlockWork &b) {
+// The gradients of new keys and values, summed over strips, go to in_proj; those with a label to its tables, too.
+static void keys_backward(Pass &pass, BlockWork &b, const float *d_columns, const Share &share) {
   const Net &net = pass.net;
   const Plan &plan = pass.plan;
   const int K = net.K, S = plan.S, K16 = pass.K16;
-  std::memset(pass.k_tokens, 0, sizeof(float) * pass.tokens() * K);
-  std::memset(pass.v_tokens, 0, sizeof(float) * pass.tokens() * K);
-  for (int column = 0; column < pass.columns - plan.P; column++) {
-    const int t = column % S;
-    float *key = b.d_keys + (long)column * K16, *value = b.d_values + (long)column * K16;
-    if (net.rotates()) rotate_row(net.model.rotary + (long)plan.at(t) * K, K, key, key, -1);
-    for (int k = 0; k < K; k++) pass.k_tokens[(long)t * K + k] += key[k], pass.v_tokens[(long)t * K + k] += value[k];
+  const long size = (long)pass.new_columns() * K16;  // of one strip's keys, and of its values
+  auto sum_strips = [&](int column, float *key, float *value) {
+    for (int i = 0; i < K; i++) key[i] = value[i] = 0;
+    const float *from = d_columns + (long)column * K16;
+    for (size_t strip = 0; strip < pass.strips.size(); strip++, from += 2 * size)
+      for (int i = 0; i < K; i++) key[i] += from[i], value[i] += from[size + i];
+  };
+  for (int t = share.first * PANEL; t < share.last * PANEL; t++) {
+    float *k = pass.k_tokens + (long)t * K, *v = pass.v_tokens + (long)t * K;
+    if (t < S && plan.any_unlabeled)
+      sum_strips(S + t, k, v);
+    else
+      for (int i = 0; i < K; i++) k[i] = v[i] = 0;
+    if (t >= S) continue;
+    float *key = b.d_keys + (long)t * K16, *value = b.d_values + (long)t * K16;
+    sum_strips(t, key, value);
+    if (net.rotates()) {
+      const float *table = net.model.rotary + (long)plan.at(t) * K;
+      rotate_row(table, K, key, key, -1);
+      if (plan.any_unlabeled) rotate_row(table, K, k, k, -1);
+    }
+    for (int i = 0; i < K; i++) k[i] += key[i], v[i] += value[i];
   }
-  for (int p = 0; p < plan.panels; p++) {
+  for (int p = share.first; p < share.last; p++) {
     float *d_in = b.d_in + ((long)p * net.I + net.D) * PANEL;
     from_tokens(pass.k_tokens + (long)p * PANEL * K, K, PANEL, K, d_in);
     from_tokens(pass.v_tokens + (long)p * PANEL * K, K, PANEL, K, d_in + K * PANEL);
@@ -374,31 +476,45 @@ static void keys_backward(Pass &pass, BlockWork &b) {
 }
 
 // From the gradient d_h behind a block to that before it
-static void block_backward(Pass &pass, int l) {
+static void block_backward(Pass &pass, int l, const Share &share) {
   const Net &net = pass.net;
   BlockWork &b = pass.blocks[l];
-  const int D = net.D, I = net.I, J = net.J, HID = net.HID, panels = pass.plan.panels, u_row = I - HID;
-  std::memcpy(b.d_out, pass.d_h, sizeof(float) * pass.tokens() * D);
-  multiply_panels<true>(J, D, net.block(l, OUT_PROJ), J, pass.d_h, panels,
-                        [&](int p, int i, v8 x, v8 y) { store2(pass.d_joined + ((long)p * J + i) * PANEL, x, y); });
-  for (int p = 0; p < panels; p++) {
+  const int D = net.D, I = net.I, J = net.J, HID = net.HID, first = share.first, panels = share.last - share.first;
+  const int u_row = I - HID;
+  const long wide = (long)first * D * PANEL;
+  std::memcpy(b.d_out + wide, pass.d_h + wide, sizeof(float) * panels * D * PANEL);
+  multiply_panels<true>(J, D, net.block(l, OUT_PROJ), J, pass.d_h + wide, panels, [&](int p, int i, v8 x, v8 y) {
+    store2(pass.d_joined + ((long)(first + p) * J + i) * PANEL, x, y);
+  });
+  for (int p = first; p < share.last; p++) {
     const float *d_joined = pass.d_joined + (long)p * J * PANEL, *slope = b.slope + (long)p * HID * PANEL;
     float *d_u = b.d_in + ((long)p * I + u_row) * PANEL;
     for (int i = 0; i < HID * PANEL; i += 8) store(d_u + i, load(d_joined + i) * load(slope + i));
   }
   if (net.attention) {
-    const size_t fresh = sizeof(float) * (pass.columns - pass.plan.P) * pass.K16;
-    std::memset(b.d_keys, 0, fresh), std::memset(b.d_values, 0, fresh);
-    for (int p = 0; p < panels; p++) attend_backward(pass, l, p);
-    keys_backward(pass, b);
+    const long size = (long)pass.new_columns() * pass.K16;
+    float *d_columns = pass.d_columns[l % 2];  // some threads may still read those of the block before
+    for (int i = share.first_strip; i < share.last_strip; i++) {
+      float *d_keys = d_columns + i * 2 * size;
+      std::memset(d_keys, 0, sizeof(float) * 2 * size);
+      const Strip &strip = pass.strips[i];
+      for (int p = strip.first; p < strip.last; p++) attend_backward(pass, l, p, strip, d_keys, d_keys + size);
+    }
+    share.barrier.wait();  // all strips have added what they found
+    keys_backward(pass, b, d_columns, share);
   }
-  multiply_panels<true>(D, I, net.block(l, IN_PROJ), D, b.d_in, panels,
-                        [&](int p, int i, v8 x, v8 y) { store2(pass.d_normed + ((long)p * D + i) * PANEL, x, y); });
-  std::memset(b.d_norm, 0, sizeof(float) * 2 * D);
-  for (int p = 0; p < panels; p++) {
-    const long at = (long)p * D * PANEL;
-    layer_norm_backward(D, pass.d_normed + at, b.hat + at, net.block(l, NORM_WEIGHT), b.inverse_std + p * PANEL,
-                        pass.d_h + at, b.d_norm, b.d_norm + D);
+  multiply_panels<true>(D, I, net.block(l, IN_PROJ), D, b.d_in + (long)first * I * PANEL, panels,
+                        [&](int p, int i, v8 x, v8 y) {
+                          store2(pass.d_normed + ((long)(first + p) * D + i) * PANEL, x, y);
+                        });
+  for (int i = share.first_strip; i < share.last_strip; i++) {
+    float *d_norm = b.d_norm + (long)i * 2 * D;
+    std::memset(d_norm, 0, sizeof(float) * 2 * D);
+    for (int p = pass.strips[i].first; p < pass.strips[i].last; p++) {
+      const long at = (long)p * D * PANEL;
+      layer_norm_backward(D, pass.d_normed + at, b.hat + at, net.block(l, NORM_WEIGHT), b.inverse_std + p * PANEL,
+                          pass.d_h + at, d_norm, d_norm + D);
+    }
   }
 }
 

@@ -44,28 +44,23 @@ static void write_log_probs(const Pass &pass, int head, int p, const float *pane
   std::memcpy(pass.stream.log_probs + ((long)head * S + p * PANEL) * NC, tokens, sizeof(float) * n * NC);
 }
 
-// softmax(readout norm(h)), as the head with this number. Begins the gradient d_h of the trunk.
-static void softmax_head(Pass &pass, int head) {
+// softmax(readout norm(h)), as the head with this number, on a strip. Adds to the gradient d_h of the trunk.
+static void softmax_head(Pass &pass, int head, int number_of_strip) {
   const Net &net = pass.net;
   const Stream &s = pass.stream;
-  const int D = net.D, NC = net.NC, S = pass.plan.S, T = pass.tokens();
+  Strip &strip = pass.strips[number_of_strip];
+  const int D = net.D, NC = net.NC, S = pass.plan.S;
   const float *weight = net.value(net.softmax), *norm_bias = net.value(net.softmax + 1);
   const float *readout = net.value(net.softmax + 2), *bias = net.value(net.softmax + 3);
-  float *hat = pass.arena.floats((size_t)D * PANEL), *normed = pass.arena.floats((size_t)D * PANEL);
-  float *log_tokens = pass.arena.floats((size_t)NC * PANEL), inverse_std[PANEL];
-  float *all_logits = pass.arena.floats((size_t)(pass.train ? T : PANEL) * NC);
-  if (pass.train) {
-    pass.d_logits = all_logits;
-    pass.readout_tokens = pass.arena.floats((size_t)T * pass.D16), pass.d_readout_norm = pass.arena.floats(2 * D);
-    std::memset(pass.d_readout_norm, 0, sizeof(float) * 2 * D);
-  }
-  for (int p = 0; p < pass.plan.panels; p++) {
+  float inverse_std[PANEL], *d_norm = pass.train ? pass.d_readout_norm + (long)number_of_strip * 2 * D : nullptr;
+  if (pass.train) std::memset(d_norm, 0, sizeof(float) * 2 * D);
+  for (int p = strip.first; p < strip.last; p++) {
     const int n = std::min(PANEL, S - p * PANEL);
-    layer_norm(D, pass.h + (long)p * D * PANEL, weight, norm_bias, hat, normed, inverse_std);
-    float *z = all_logits + (pass.train ? (long)p * NC * PANEL : 0);
+    layer_norm(D, pass.h + (long)p * D * PANEL, weight, norm_bias, strip.hat, strip.normed, inverse_std);
+    float *z = pass.train ? pass.d_logits + (long)p * NC * PANEL : strip.logits;
     const Prior prior(net, s, p * PANEL, n);
     v8 m0 = fill(-FLT_MAX), m1 = m0, sum0 = fill(0.0f), sum1 = sum0;
-    multiply<false>(NC, D, readout, D, normed, [&](int k, v8 x, v8 y) {
+    multiply<false>(NC, D, readout, D, strip.normed, [&](int k, v8 x, v8 y) {
       x += bias[k], y += bias[k];
       if (!prior.flat) x += prior.log_weight(k, 0), y += prior.log_weight(k, 8);
       m0 = larger(m0, x), m1 = larger(m1, y);
@@ -80,9 +75,9 @@ static void softmax_head(Pass &pass, int head) {
       float *at = z + (long)k * PANEL;
       store2(at, load(at) - total0, load(at + 8) - total1);
     }
-    if (s.log_probs) write_log_probs(pass, head, p, z, log_tokens);
+    if (s.log_probs) write_log_probs(pass, head, p, z, strip.log_tokens);
     if (!pass.train) continue;
-    for (int t = 0; t < n; t++) pass.loss -= pass.loss_weight * z[s.y[p * PANEL + t] * PANEL + t];
+    for (int t = 0; t < n; t++) strip.loss -= pass.loss_weight * z[s.y[p * PANEL + t] * PANEL + t];
     float of_token[PANEL];
     for (int t = 0; t < PANEL; t++) of_token[t] = t < n ? pass.loss_weight : 0.0f;
     for (int k = 0; k < NC; k++) {
@@ -90,11 +85,11 @@ static void softmax_head(Pass &pass, int head) {
       store2(at, exp8(load(at)) * load(of_token), exp8(load(at + 8)) * load(of_token + 8));
     }
     for (int t = 0; t < n; t++) z[s.y[p * PANEL + t] * PANEL + t] -= pass.loss_weight;
-    to_tokens(normed, D, pass.readout_tokens + (long)p * PANEL * pass.D16, pass.D16);
-    multiply<true>(D, NC, readout, D, z,
-                   [&](int i, v8 x, v8 y) { store2(pass.d_normed + (long)i * PANEL, x, y); });
-    layer_norm_backward(D, pass.d_normed, hat, weight, inverse_std, pass.d_h + (long)p * D * PANEL,
-                        pass.d_readout_norm, pass.d_readout_norm + D);
+    to_tokens(strip.normed, D, pass.readout_tokens + (long)p * PANEL * pass.D16, pass.D16);
+    float *d_normed = pass.d_normed + (long)p * D * PANEL;
+    multiply<true>(D, NC, readout, D, z, [&](int i, v8 x, v8 y) { store2(d_normed + (long)i * PANEL, x, y); });
+    layer_norm_backward(D, d_normed, strip.hat, weight, inverse_std, pass.d_h + (long)p * D * PANEL, d_norm,
+                        d_norm + D);
   }
 }
 
@@ -104,42 +99,42 @@ static void softmax_head(Pass &pass, int head) {
 struct CopyHead {
   Pass &pass;
   const Net &net;
-  const int W, W16, offset, parameter;
+  const int number, W, W16, offset, parameter;
   const float *from;
   float *d_from;
   const float temperature, slope, null_logit;
-  float *key, *query, *key_tokens, *query_tokens, *inverse_norm, *weight, *by_label, *log_tokens, *d_query, *d_keys;
-  float d_temperature = 0, d_slope = 0, d_null = 0;
+  float *key, *query, *key_tokens, *query_tokens, *inverse_norm, *d_query;
 
-  CopyHead(Pass &p, int number, const float *given, float *d_given)
-      : pass(p), net(p.net), W(number ? p.net.W_deep : p.net.D), W16(ceil_to(W, 16)),
-        offset(number && p.net.model.has_copy ? p.net.D : 0), parameter(number ? net.deep_copy : net.copy), from(given),
+  CopyHead(Pass &p, int which, const float *given, float *d_given)
+      : pass(p), net(p.net), number(which), W(number ? net.W_deep : net.D), W16(ceil_to(W, 16)),
+        offset(number && net.model.has_copy ? net.D : 0), parameter(number ? net.deep_copy : net.copy), from(given),
         d_from(d_given), temperature(std::exp(SPEEDUP * net.value(parameter)[0])),
-        slope(SPEEDUP * net.value(parameter + 1)[0]), null_logit(SPEEDUP * net.value(parameter + 2)[0]) {
-    const int T = p.tokens();
-    Arena &a = p.arena;
-    key = a.floats((size_t)T * W), query = a.floats((size_t)T * W), inverse_norm = a.floats(T);
-    key_tokens = a.floats((size_t)T * W16), query_tokens = a.floats((size_t)T * W16);
-    int most = 0;
-    for (const Sight &sight : p.plan.examples) most = std::max(most, sight.count());
-    weight = a.floats((size_t)most * PANEL);
-    if (p.stream.log_probs)
-      by_label = a.floats((size_t)net.NC * PANEL), log_tokens = a.floats((size_t)net.NC * PANEL);
-    if (p.train) d_query = a.floats((size_t)T * W), d_keys = a.floats((size_t)T * W16);
-  }
+        slope(SPEEDUP * net.value(parameter + 1)[0]), null_logit(SPEEDUP * net.value(parameter + 2)[0]),
+        key(p.copy_key[number]), query(p.copy_query[number]), key_tokens(p.copy_key_tokens[number]),
+        query_tokens(p.copy_query_tokens[number]), inverse_norm(p.copy_norm[number]), d_query(p.d_copy_query[number]) {}
 
-  void run(int head) {
-    for (int p = 0; p < pass.plan.panels; p++) normalize(p);
+  void run(int head, const Share &share) {
+    for (int p = share.first; p < share.last; p++) normalize(p);
     if (pass.stream.new_example_keys)
-      for (int t = 0; t < pass.plan.S; t++)
+      for (int t = share.first * PANEL; t < std::min(pass.plan.S, share.last * PANEL); t++)
         std::memcpy(pass.stream.new_example_keys + (long)t * net.W + offset, key_tokens + (long)t * W16,
                     sizeof(float) * W);
-    if (pass.train) std::memset(d_keys, 0, sizeof(float) * pass.tokens() * W16);
-    for (int p = 0; p < pass.plan.panels; p++) compare(head, p);
+    share.barrier.wait();  // all keys are there
+    const long size = (long)pass.tokens() * W16;
+    for (int i = share.first_strip; i < share.last_strip; i++) {
+      float *d_keys = nullptr, *d_scalars = nullptr;
+      if (pass.train) {
+        d_keys = pass.d_copy_keys[number] + i * size, d_scalars = pass.d_copy[number] + 3 * i;
+        std::memset(d_keys, 0, sizeof(float) * size);
+        std::memset(d_scalars, 0, sizeof(float) * 3);
+      }
+      for (int p = pass.strips[i].first; p < pass.strips[i].last; p++)
+        compare(head, p, pass.strips[i], d_keys, d_scalars);
+      for (int j = 0; pass.train && j < 3; j++) d_scalars[j] *= SPEEDUP;
+    }
     if (!pass.train) return;
-    for (int p = 0; p < pass.plan.panels; p++) normalize_backward(p);
-    float *to = pass.d_copy[parameter == net.copy && net.model.has_copy ? 0 : 1];
-    to[0] = d_temperature * SPEEDUP, to[1] = d_slope * SPEEDUP, to[2] = d_null * SPEEDUP;
+    share.barrier.wait();  // all strips have added what they found
+    for (int p = share.first; p < share.last; p++) normalize_backward(p);
   }
 
  private:
@@ -161,13 +156,13 @@ struct CopyHead {
     to_tokens(query + at, W, query_tokens + (long)p * PANEL * W16, W16);
   }
 
-  // f(column, its key or where it would be, label) over the columns of a panel, past ones and then new ones
   int64_t label(int column) const {
     return column < pass.plan.PE ? pass.stream.example_labels[column] : pass.stream.y[column - pass.plan.PE];
   }
   float column_at(int column) const { return (column - pass.plan.example_origin) / (float)net.C; }
 
-  void compare(int head, int p) {
+  void compare(int head, int p, Strip &strip, float *d_keys, float *d_scalars) {
+    float *weight = strip.copy_weight, *by_label = strip.by_label;
     const Stream &s = pass.stream;
     const Plan &plan = pass.plan;
     const Sight &sight = plan.examples[p];
@@ -218,7 +213,7 @@ struct CopyHead {
         store2(at, log8(kept * (load(at) * inverse0) + rest0 * prior.weight(k, 0)),
                log8(kept * (load(at + 8) * inverse1) + rest1 * prior.weight(k, 8)));
       }
-      write_log_probs(pass, head, p, by_label, log_tokens);
+      write_log_probs(pass, head, p, by_label, strip.log_tokens);
     }
     if (!pass.train) return;
     // with p the probability of an example's own label, the loss changes with a column's weight by
@@ -230,7 +225,7 @@ struct CopyHead {
       own_prior[t] = own[t] >= 0 ? prior.weight_one(own[t], t) : 0.0f;
       const float probability = kept * right[t] + rest[t] * own_prior[t];
       c[t] = t < n ? -pass.loss_weight * kept / probability : 0.0f;
-      if (t < n) pass.loss -= (double)pass.loss_weight * std::log(probability);
+      if (t < n) strip.loss -= (double)pass.loss_weight * std::log(probability);
       mean[t] = c[t] * (right[t] - own_prior[t] * seen[t]);
     }
     const v8 on0 = (load(c) * (1.0f - load(own_prior)) - load(mean)) * inverse0;
@@ -246,6 +241,7 @@ struct CopyHead {
       store2(at, x, y);
       of_slope += (x + y) * column_at(column);
     }
+    float &d_temperature = d_scalars[0], &d_slope = d_scalars[1], &d_null = d_scalars[2];
     d_slope += sum(of_slope);
     for (int t = 0; t < PANEL; t++) {
       const float of_null = -null_weight[t] * mean[t];
@@ -269,7 +265,14 @@ struct CopyHead {
   void normalize_backward(int p) {
     const long at = (long)p * W * PANEL;
     float *d_key = query + at;  // queries are not needed any more
-    from_tokens(d_keys + (long)p * PANEL * W16, W16, PANEL, W, d_key);
+    float *sum_tokens = query_tokens + (long)p * PANEL * W16;  // nor these
+    const float *d_keys = pass.d_copy_keys[number] + (long)p * PANEL * W16;
+    for (int i = 0; i < PANEL * W16; i += 8) store(sum_tokens + i, load(d_keys + i));
+    for (size_t strip = 1; strip < pass.strips.size(); strip++) {
+      d_keys += (long)pass.tokens() * W16;
+      for (int i = 0; i < PANEL * W16; i += 8) store(sum_tokens + i, load(sum_tokens + i) + load(d_keys + i));
+    }
+    from_tokens(sum_tokens, W16, PANEL, W, d_key);
     for (int t = 0; t < PANEL; t += 8) {
       v8 along = fill(0.0f);
       for (int w = 0; w < W; w++) {
@@ -289,31 +292,34 @@ struct CopyHead {
 
 // All heads of the model, in the order of its predictions. Leaves the gradient of the trunk in d_h, and that of the
 // embedding that does not go through the blocks in d_embedded.
-static void heads(Pass &pass) {
+static void heads(Pass &pass, const Share &share) {
   const Net &net = pass.net;
-  const int D = net.D, W = net.W_deep, panels = pass.plan.panels, T = pass.tokens();
+  const int D = net.D, W = net.W_deep, first = share.first, panels = share.last - share.first;
+  const long wide = (long)first * D * PANEL, deep = (long)first * W * PANEL;
   if (pass.train) {
-    std::memset(pass.d_h, 0, sizeof(float) * T * D);
-    if (pass.d_embedded) std::memset(pass.d_embedded, 0, sizeof(float) * T * D);
+    std::memset(pass.d_h + wide, 0, sizeof(float) * panels * D * PANEL);
+    if (pass.d_embedded) std::memset(pass.d_embedded + wide, 0, sizeof(float) * panels * D * PANEL);
   }
   int head = 0;
-  if (net.model.has_softmax) softmax_head(pass, head++);
-  if (net.model.has_copy) CopyHead(pass, 0, pass.embedded, pass.d_embedded).run(head++);
+  if (net.model.has_softmax) {
+    for (int i = share.first_strip; i < share.last_strip; i++) softmax_head(pass, head, i);
+    head++;
+  }
+  if (net.model.has_copy) CopyHead(pass, 0, pass.embedded, pass.d_embedded).run(head++, share);
   if (!net.model.has_deep_copy) return;
   const float *projection = net.value(net.deep_copy + 3);
-  float *projected = pass.arena.floats((size_t)T * W);
-  multiply_panels<false>(W, D, projection, D, pass.h, panels,
-                         [&](int p, int i, v8 x, v8 y) { store2(projected + ((long)p * W + i) * PANEL, x, y); });
+  multiply_panels<false>(W, D, projection, D, pass.h + wide, panels,
+                         [&](int p, int i, v8 x, v8 y) { store2(pass.projected + deep + (p * W + i) * PANEL, x, y); });
   if (pass.train) {
-    pass.d_projected = pass.arena.floats((size_t)T * W), pass.trunk_tokens = pass.arena.floats((size_t)T * pass.D16);
-    std::memset(pass.d_projected, 0, sizeof(float) * T * W);
-    for (int p = 0; p < panels; p++)
+    std::memset(pass.d_projected + deep, 0, sizeof(float) * panels * W * PANEL);
+    for (int p = first; p < share.last; p++)
       to_tokens(pass.h + (long)p * D * PANEL, D, pass.trunk_tokens + (long)p * PANEL * pass.D16, pass.D16);
   }
-  CopyHead(pass, 1, projected, pass.d_projected).run(head);
+  CopyHead(pass, 1, pass.projected, pass.d_projected).run(head, share);
   if (pass.train)
-    multiply_panels<true>(D, W, projection, D, pass.d_projected, panels,
-                          [&](int p, int i, v8 x, v8 y) { add2(pass.d_h + ((long)p * D + i) * PANEL, x, y); });
+    multiply_panels<true>(D, W, projection, D, pass.d_projected + deep, panels, [&](int p, int i, v8 x, v8 y) {
+      add2(pass.d_h + wide + ((long)p * D + i) * PANEL, x, y);
+    });
 }
 
 }  // namespace prequential

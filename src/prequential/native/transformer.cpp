@@ -7,15 +7,8 @@
 //
 // A step has three phases. (1) Each stream runs forward and backward alone; it leaves the gradient behind every product
 // and what went into it. (2) The gradient of each parameter is summed over all streams in their order. (3) If all of it
-// is finite, AdamW moves the parameters. Threads share the streams in phase 1 and rows of parameters in 2 and 3, so that
-// no sum depends on how many there are.
-#include <atomic>
-#include <condition_variable>
-#include <memory>
-#include <mutex>
-#include <system_error>
-#include <thread>
-
+// is finite, AdamW moves the parameters. Threads share the streams in phase 1, or the strips of one stream after the
+// other, and rows of parameters in 2 and 3, so that no sum depends on how many there are.
 #include "one_example.h"
 
 namespace prequential {
@@ -26,12 +19,12 @@ struct Gradient {
   enum Kind {
     PRODUCT,   // sum over tokens of left [panel][rows][16] times right (tokens, stride)
     ROW_SUMS,  // sum over tokens of left [panel][rows][16]
-    SUMS,      // left (rows) as it is
+    SUMS,      // sum over strips of left [strip](rows)
     BY_LABEL,  // row y of each token gets left (tokens, cols rounded up to 16)
   } kind;
   int rows, cols;
   long stride;        // between rows of the sum
-  long panel_stride;  // between panels of `left`
+  long panel_stride;  // between panels or strips of `left`
   std::vector<std::pair<const float *, const float *>> of_streams;
   float *sum = nullptr;
 };
@@ -116,8 +109,8 @@ class Trainer {
       auto role = [&](BlockRole r) { return net_.of_block(l, r); };
       auto d_in = [l](Pass &p) { return p.blocks[l].d_in; };
       set(role(MLP_BIAS), Gradient::ROW_SUMS, in_stride, [=](Pass &p) { return p.blocks[l].d_in + u_row; }, none);
-      set(role(NORM_WEIGHT), Gradient::SUMS, 0, [l](Pass &p) { return p.blocks[l].d_norm; }, none);
-      set(role(NORM_BIAS), Gradient::SUMS, 0, [=](Pass &p) { return p.blocks[l].d_norm + D; }, none);
+      set(role(NORM_WEIGHT), Gradient::SUMS, 2 * D, [l](Pass &p) { return p.blocks[l].d_norm; }, none);
+      set(role(NORM_BIAS), Gradient::SUMS, 2 * D, [=](Pass &p) { return p.blocks[l].d_norm + D; }, none);
       set(role(IN_PROJ), Gradient::PRODUCT, in_stride, d_in, [l](Pass &p) { return p.blocks[l].normed_tokens; });
       set(role(OUT_PROJ), Gradient::PRODUCT, wide, [l](Pass &p) { return p.blocks[l].d_out; },
           [l](Pass &p) { return p.blocks[l].joined_tokens; });
@@ -128,16 +121,16 @@ class Trainer {
     if (net_.model.has_softmax) {
       const long logits = (long)net_.NC * PANEL;
       auto d_logits = [](Pass &p) { return p.d_logits; };
-      set(net_.softmax, Gradient::SUMS, 0, [](Pass &p) { return p.d_readout_norm; }, none);
-      set(net_.softmax + 1, Gradient::SUMS, 0, [=](Pass &p) { return p.d_readout_norm + D; }, none);
+      set(net_.softmax, Gradient::SUMS, 2 * D, [](Pass &p) { return p.d_readout_norm; }, none);
+      set(net_.softmax + 1, Gradient::SUMS, 2 * D, [=](Pass &p) { return p.d_readout_norm + D; }, none);
       set(net_.softmax + 2, Gradient::PRODUCT, logits, d_logits, [](Pass &p) { return p.readout_tokens; });
       set(net_.softmax + 3, Gradient::ROW_SUMS, logits, d_logits, none);
     }
     for (int i = 0; i < 3; i++) {
       if (net_.model.has_copy)
-        set(net_.copy + i, Gradient::SUMS, 0, [i](Pass &p) { return p.d_copy[0] + i; }, none);
+        set(net_.copy + i, Gradient::SUMS, 3, [i](Pass &p) { return p.d_copy[0] + i; }, none);
       if (net_.model.has_deep_copy)
-        set(net_.deep_copy + i, Gradient::SUMS, 0, [i](Pass &p) { return p.d_copy[1] + i; }, none);
+        set(net_.deep_copy + i, Gradient::SUMS, 3, [i](Pass &p) { return p.d_copy[1] + i; }, none);
     }
     if (net_.model.has_deep_copy)
       set(net_.deep_copy + 3, Gradient::PRODUCT, (long)net_.W_deep * PANEL, [](Pass &p) { return p.d_projected; },
@@ -189,7 +182,9 @@ class Trainer {
   void sum_streams(Gradient &g, int begin, int end) {
     for (int r = begin; r < end; r++) {
       g.sum[r] = 0;
-      for (const auto &source : g.of_streams) g.sum[r] += source.first[r];
+      for (size_t s = 0; s < passes_.size(); s++)
+        for (size_t strip = 0; strip < passes_[s]->strips.size(); strip++)
+          g.sum[r] += g.of_streams[s].first[strip * g.panel_stride + r];
     }
   }
   void sum_by_label(Gradient &g, int begin, int end) {
@@ -220,62 +215,18 @@ class Trainer {
   }
 };
 
-// Lets threads wait for each other between phases.
-class Barrier {
- public:
-  explicit Barrier(int count) : count_(count) {}
-  void wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const int round = round_;
-    if (++waiting_ == count_) {
-      waiting_ = 0, round_++;
-      all_.notify_all();
-    } else {
-      all_.wait(lock, [&] { return round_ != round; });
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable all_;
-  int count_, waiting_ = 0, round_ = 0;
-};
-
-// f(part, parts, barrier) in so many threads, or as many as the system gives; the caller is the first.
-template <class F> void in_threads(int count, F f) {
-  std::mutex mutex;
-  std::vector<std::thread> others;
-  std::unique_ptr<Barrier> barrier;
-  int parts = 0;
-  {
-    std::unique_lock<std::mutex> hold(mutex);  // nobody begins before it is known how many there are
-    others.reserve(count);
-    try {
-      for (int i = 1; i < count; i++)
-        others.emplace_back([&, i] {
-          { std::unique_lock<std::mutex> begin(mutex); }
-          f(i, parts, *barrier);
-        });
-    } catch (const std::system_error &) {
-    }
-    parts = (int)others.size() + 1;
-    barrier = std::make_unique<Barrier>(parts);
-  }
-  f(0, parts, *barrier);
-  for (std::thread &other : others) other.join();
-}
-
-void forward_backward(Pass &pass) {
-  pass.prepare();
-  embed(pass);
-  if (pass.net.rotates()) fill_rotations(pass);
-  for (int l = 0; l < pass.net.L; l++) block_forward(pass, l);
-  heads(pass);
+// What one of several threads does of a pass that is prepared.
+void forward_backward(Pass &pass, const Share &share) {
+  embed(pass, share);
+  if (pass.net.rotates()) fill_rotations(pass, share);
+  for (int l = 0; l < pass.net.L; l++) block_forward(pass, l, share);
+  heads(pass, share);
   if (!pass.train) return;
-  for (int l = pass.net.L - 1; l >= 0; l--) block_backward(pass, l);
+  for (int l = pass.net.L - 1; l >= 0; l--) block_backward(pass, l, share);
   if (pass.d_embedded) {
-    const long n = (long)pass.tokens() * pass.net.D;
-    for (long i = 0; i < n; i += 8) store(pass.d_h + i, load(pass.d_h + i) + load(pass.d_embedded + i));
+    const long wide = (long)pass.net.D * PANEL;
+    for (long i = share.first * wide; i < share.last * wide; i += 8)
+      store(pass.d_h + i, load(pass.d_h + i) + load(pass.d_embedded + i));
   }
 }
 
@@ -288,7 +239,7 @@ std::vector<std::unique_ptr<Arena>> &arenas(size_t count) {
 
 constexpr int ALONE = 3;  // so many examples to predict are computed one by one; more, in panels
 
-Error forward(const Net &net, const Stream &s, Arena &arena) {
+Error forward(const Net &net, const Stream &s, Arena &arena, int threads) {
   Pass pass(net, s, arena, false);
   if (Error error = pass.plan.make(net, s)) return error;
   if (s.length == 1 && !pass.plan.any_unlabeled) {
@@ -311,11 +262,16 @@ Error forward(const Net &net, const Stream &s, Arena &arena) {
     }
     return OK;
   }
-  forward_backward(pass);
+  pass.prepare();
+  in_threads(std::min(threads, (int)pass.strips.size()), [&](int part, int parts, Barrier &barrier) {
+    NoDenormals guard;
+    forward_backward(pass, pass.share(part, parts, barrier));
+  });
   return OK;
 }
 
-Error train(const Net &net, const Stream *streams, int count, const Step &step, int threads, int *finite, double *loss) {
+Error train(const Net &net, const Stream *streams, int count, const Step &step, int threads, bool split, int *finite,
+            double *loss) {
   auto &memory = arenas(count + 1);
   std::vector<std::unique_ptr<Pass>> passes;
   for (int s = 0; s < count; s++) {
@@ -324,37 +280,30 @@ Error train(const Net &net, const Stream *streams, int count, const Step &step, 
     if (Error error = passes[s]->plan.make(net, streams[s])) return error;
     passes[s]->loss_weight = 1.0f / ((float)count * streams[s].length);
   }
-  std::unique_ptr<Trainer> trainer;
+  size_t most = 1;
+  for (const auto &pass : passes) pass->prepare(), most = std::max(most, pass->strips.size());
+  Trainer trainer(net, passes, step, *memory[count]);
+  // all memory is taken: nothing fails from here on
   std::atomic<int> next{0};
-  std::atomic<bool> all_finite{true}, failed{false};
-  in_threads(std::min(threads, 1024), [&](int part, int parts, Barrier &barrier) {
+  std::atomic<bool> all_finite{true};
+  // all threads on one stream after the other, or each on streams of its own
+  const bool together = split && count < threads && (size_t)count < most;
+  in_threads(std::min<int>(threads, together ? most : count), [&](int part, int parts, Barrier &barrier) {
     NoDenormals guard;
-    auto phase = [&](auto work) {
-      try {
-        if (!failed) work();
-      } catch (const std::bad_alloc &) {
-        failed = true;
-      }
-      barrier.wait();
-    };
-    phase([&] {
-      for (int s; (s = next++) < count;) forward_backward(*passes[s]);
-    });
-    phase([&] {
-      if (part == 0) trainer = std::make_unique<Trainer>(net, passes, step, *memory[count]);
-    });
-    phase([&] {
-      if (!trainer->sum_gradients(part, parts)) all_finite = false;
-    });
-    phase([&] {
-      if (all_finite) trainer->move(part, parts);
-    });
+    Barrier nobody(1);
+    if (together)
+      for (const auto &pass : passes) forward_backward(*pass, pass->share(part, parts, barrier));
+    else
+      for (int s; (s = next++) < count;) forward_backward(*passes[s], passes[s]->share(0, 1, nobody));
+    barrier.wait();
+    if (!trainer.sum_gradients(part, parts)) all_finite = false;
+    barrier.wait();
+    if (all_finite) trainer.move(part, parts);
   });
-  if (failed) return NO_MEMORY;
-  if (all_finite) trainer->count_step();
+  if (all_finite) trainer.count_step();
   *finite = all_finite;
   *loss = 0;
-  for (const auto &pass : passes) *loss += pass->loss;
+  for (const auto &pass : passes) *loss += pass->loss();
   return OK;
 }
 
@@ -379,29 +328,30 @@ const char *transformer_error(int error) {
   return "unknown";
 }
 
-// A pass without gradients over one stream.
-int transformer_forward(const Model *model, const Stream *stream) {
+// A pass without gradients over one stream. The result is the same for any number of threads, here and in a step.
+int transformer_forward(const Model *model, const Stream *stream, int threads) {
   try {
-    if (!model || !stream) return BAD_MODEL;
+    if (!model || !stream || threads < 1) return BAD_MODEL;
     const Net net(*model);
     if (Error error = net.check(false)) return error;
     NoDenormals guard;
-    return forward(net, *stream, *arenas(1)[0]);
+    return forward(net, *stream, *arenas(1)[0], threads);
   } catch (const std::exception &) {
     return NO_MEMORY;
   }
 }
 
 // One gradient step on the mean over streams of their mean losses; of each token it is the sum over all heads.
-// Where a gradient is not finite, `finite` is 0 and the step is not taken.
-int transformer_step(const Model *model, const Stream *streams, int count, const Step *step, int threads, int *finite,
-                     double *loss) {
+// Where a gradient is not finite, `finite` is 0 and the step is not taken. Threads share streams; with `split`, where
+// there are fewer of these, also the tokens of one stream, for which they have to wait for each other in every block.
+int transformer_step(const Model *model, const Stream *streams, int count, const Step *step, int threads, int split,
+                     int *finite, double *loss) {
   try {
     if (!model || !streams || !step || !finite || !loss) return BAD_MODEL;
     if (count < 1 || threads < 1) return BAD_STREAM;
     const Net net(*model);
     if (Error error = net.check(true)) return error;
-    return train(net, streams, count, *step, threads, finite, loss);
+    return train(net, streams, count, *step, threads, split != 0, finite, loss);
   } catch (const std::exception &) {
     return NO_MEMORY;
   }

@@ -30,6 +30,8 @@ HEADS = {  # the output heads that it knows, with their parameters
     "deep-copy": ["log_temperature", "recency_slope", "null_logit", "key_proj.weight"],
 }
 
+SPLIT_MACS = 2e7  # multiply-accumulates of a block: about half a millisecond
+
 _pointer, _int = ctypes.c_void_p, ctypes.c_int32
 
 
@@ -149,10 +151,18 @@ class NativeTransformer:
         return NativeTransformer(deepcopy(self.model, memo), deepcopy(self.adamw, memo))
 
     def forward(
-        self, x: np.ndarray, y: np.ndarray, num_seen: np.ndarray, past: KVState, look: LookBack | None = None
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        num_seen: np.ndarray,
+        past: KVState,
+        look: LookBack | None = None,
+        *,
+        threads: int = 1,
     ) -> NativePass:
         """A pass over consecutive labeled examples of one stream: log-probabilities, and their keys and values."""
-        return self._forward(StreamInput(x, y, num_seen, past, look), state=True)
+        threads = threads if self._may_split(len(x)) else 1
+        return self._forward(StreamInput(x, y, num_seen, past, look), state=True, threads=threads)
 
     def predict_next(self, x: np.ndarray, num_seen: np.ndarray, past: KVState) -> NativePass:
         """n examples (n, F), every one as the next after the past. Of one alone also the keys and values."""
@@ -184,7 +194,7 @@ class NativeTransformer:
         stream.new_keys, stream.new_values, stream.new_example_keys = (
             (at, at + 4 * L * width, at + 8 * L * width) if self._attention else (None, None, at)
         )
-        self._check(self._functions.transformer_forward(self._fresh().address, one.address))
+        self._check(self._functions.transformer_forward(self._fresh().address, one.address, 1))
         return log_probs.numpy(), state
 
     def append_one(self, state: Tensor, y: int, context: Context) -> None:
@@ -207,10 +217,27 @@ class NativeTransformer:
         if self._key_width:
             context.examples.count_added(1)
 
-    def step(self, streams: Sequence[StreamInput], *, log_probs: bool = True, threads: int = 1) -> StepResult:
+    def step(
+        self,
+        streams: Sequence[StreamInput],
+        *,
+        log_probs: bool = True,
+        threads: int = 1,
+        split: bool | None = None,
+    ) -> StepResult:
         """One step of AdamW on the mean loss of some streams, which may have any lengths.
 
-        The result is the same for any number of threads. `log_probs` says whether they are asked for.
+        Parameters
+        ----------
+        streams
+            Labeled examples of each.
+        log_probs
+            Whether log-probabilities are asked for.
+        threads
+            How many threads share the streams. The result is the same for any number.
+        split
+            Whether threads may share one stream, too. By default where a block is so large that waiting for each other
+            in each of them hardly counts.
         """
         assert self.adamw is not None
         group = self.adamw.param_groups[0]
@@ -220,7 +247,14 @@ class NativeTransformer:
         step = _Step(group["lr"], *group["betas"], group["eps"])
         finite, loss = ctypes.c_int(), ctypes.c_double()
         code = self._functions.transformer_step(
-            bound.address, ctypes.addressof(given), len(made), ctypes.addressof(step), threads, finite, loss
+            bound.address,
+            ctypes.addressof(given),
+            len(made),
+            ctypes.addressof(step),
+            threads,
+            self._may_split(max(len(stream.x) for stream in streams)) if split is None else split,
+            finite,
+            loss,
         )
         self._check(code)
         return StepResult([each.given for each in made], bool(finite.value), loss.value)
@@ -234,6 +268,11 @@ class NativeTransformer:
         with self._lock:
             self._bound, self._trained = self._bind(self._pointers(), None), None
 
+    def _may_split(self, examples: int) -> bool:
+        """Whether a block computes long enough on so many examples for threads to share them."""
+        blocks = self.model.all_blocks
+        return bool(blocks) and examples * blocks[0].macs(self.model.settings.window) >= SPLIT_MACS
+
     def _of_thread(self) -> _One:
         """What `predict_one` uses again and again, of each thread."""
         one: _One | None = getattr(self._local, "one", None)
@@ -245,9 +284,9 @@ class NativeTransformer:
             self._local.one = one
         return one
 
-    def _forward(self, stream: StreamInput, *, state: bool) -> NativePass:
+    def _forward(self, stream: StreamInput, *, state: bool, threads: int = 1) -> NativePass:
         made = self._stream(stream, state=state, log_probs=True)
-        self._check(self._functions.transformer_forward(self._fresh().address, ctypes.addressof(made.stream)))
+        self._check(self._functions.transformer_forward(self._fresh().address, ctypes.addressof(made.stream), threads))
         return made.given
 
     def _stream(self, given: StreamInput, *, state: bool, log_probs: bool) -> _Made:
@@ -299,10 +338,10 @@ class NativeTransformer:
                 ne = new_examples[0].data_ptr()
         unseen = S > 0 and num_seen[0] < K
         stream = _Stream(
-            None if x is None else x.ctypes.data,
-            None if y is None else y.ctypes.data,
-            num_seen.ctypes.data if unseen else None,
-            None if visible is None else visible.ctypes.data,
+            None if x is None else _address(x),
+            None if y is None else _address(y),
+            _address(num_seen) if unseen else None,
+            None if visible is None else _address(visible),
             *(k, v, ek, el),
             None if out is None else out.data_ptr(),
             *(nk, nv, ne),
@@ -328,18 +367,17 @@ class NativeTransformer:
 
     def _fresh_trained(self) -> _Bound:
         assert self.adamw is not None
-        state = self.adamw.state
-        if any(parameter not in state for parameter in self._parameters):
+        states = [self.adamw.state.get(parameter) for parameter in self._parameters]
+        if not all(states):
             for parameter in self._parameters:  # as AdamW does in its first step
-                state[parameter] = {
+                self.adamw.state[parameter] = {
                     "step": torch.zeros(()),
                     "exp_avg": torch.zeros_like(parameter.data),
                     "exp_avg_sq": torch.zeros_like(parameter.data),
                 }
-        moments = [
-            state[parameter][name] for parameter in self._parameters for name in ("exp_avg", "exp_avg_sq", "step")
-        ]
-        pointers = self._pointers() + [moment.data_ptr() for moment in moments]
+            states = [self.adamw.state[parameter] for parameter in self._parameters]
+        moments = [state[name] for state in states for name in ("exp_avg", "exp_avg_sq", "step")]  # type: ignore[index]
+        pointers = [*self._pointers(), *map(Tensor.data_ptr, moments)]
         if self._trained is None or self._trained.pointers != pointers:
             self._trained = self._bind(pointers, moments)
         return self._trained
@@ -456,6 +494,10 @@ def _visible(look: LookBack, window: int, labeled: bool) -> np.ndarray:
     return visible
 
 
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
 def _rows(tensor: Tensor, width: int) -> Tensor:
     """A tensor (L, 1, P, width) whose rows lie next to each other."""
     strides = tensor.stride()
@@ -469,9 +511,9 @@ def _functions() -> ctypes.CDLL:
     pointer, integer = ctypes.c_void_p, ctypes.c_int
     found.transformer_error.restype = ctypes.c_char_p
     found.transformer_error.argtypes = [integer]
-    found.transformer_forward.argtypes = [pointer, pointer]
+    found.transformer_forward.argtypes = [pointer, pointer, integer]
     found.transformer_step.argtypes = [
-        *(pointer, pointer, integer, pointer, integer),
+        *(pointer, pointer, integer, pointer, integer, integer),
         *(ctypes.POINTER(integer), ctypes.POINTER(ctypes.c_double)),
     ]
     found.transformer_lerp.argtypes = [pointer, pointer, ctypes.c_double]
