@@ -31,7 +31,7 @@ from rich.table import Table
 
 from prequential.plots.style import save
 
-PARTS = ("limit", "peers", "growth", "latency")
+PARTS = ("limit", "peers", "native", "growth", "latency")
 COLUMNS = ("", "median", "best", "target", "", "what", "remarks")
 
 

@@ -63,7 +63,7 @@ def chunk(seed: int = 0, n: int = 8) -> tuple[np.ndarray, list[int]]:
 
 def made(turns: int = 4, **changes: Any) -> Learner:
     """A learner that has taken so many turns."""
-    learner = Learner([0, 1, 2], **{**SMALL, **changes})
+    learner = Learner([0, 1, 2], **{**SMALL, "engine": "torch", **changes})
     for turn in range(turns):
         learner.learn_many(*chunk(turn))
     return learner

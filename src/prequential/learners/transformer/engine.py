@@ -21,6 +21,7 @@ from prequential.settings import Settings
 EngineName = Literal["native", "torch"]
 VARIABLE = "PREQUENTIAL_ENGINE"  # what `engine="auto"` means in this process: auto, native or torch
 
+WIDEST = 512  # from there on the products are so large that nothing is left to gain beside them
 LONG_NAMES: dict[str, str] = {"native": "the native core", "torch": "torch"}
 
 
@@ -71,6 +72,8 @@ def choose_engine(
     why = _why_not_native(settings, device, processes, model)
     if why and wanted == "native":
         raise BadSetting(f"engine (native) cannot be used: {why}")
+    if not why and wanted == "auto" and settings.width > WIDEST:
+        why = f"width is {settings.width}, and above {WIDEST} torch is as fast and uses all cores"
     return Choice("torch", why) if why else Choice("native")
 
 
