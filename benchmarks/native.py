@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -58,18 +58,14 @@ def one_at_a_time(examples: int, slices: int) -> list[Row]:
     turns: dict[str, Callable[[np.ndarray, int], bool]] = {
         engine: _ours(Learner(2, engine=engine)) for engine in ("native", "torch")
     }
-    try:
+    with suppress(ImportError):
         turns[FOREST] = _rivers(*RIVER[FOREST])
-    except ImportError:
-        pass
     right: dict[str, list[bool]] = {name: [] for name in turns}
     works = {name: _slices(turn, x, y, slices, right[name]) for name, turn in turns.items()}
     steps = {name: lambda work=work: next(work) for name, work in works.items()}
     seconds = in_turns(steps, slices - 1, clock=time.process_time)  # type: ignore[arg-type]
     size = examples // slices
-    said_of = {
-        name: f"{size / np.median(seconds[name]):,.0f}/s at {np.mean(right[name]):.1%}" for name in turns
-    }
+    said_of = {name: f"{size / np.median(seconds[name]):,.0f}/s at {np.mean(right[name]):.1%}" for name in turns}
     rows = [
         compared(
             "one at a time, over torch",
@@ -84,7 +80,7 @@ def one_at_a_time(examples: int, slices: int) -> list[Row]:
     title = "one at a time, over River's adaptive random forest, 10 trees"
     if FOREST not in turns:
         return [*rows, missing(title, "not installed: pip install river")]
-    more: dict[str, Any] = {"target": 1.5, "holds": np.mean(right["native"]) > np.mean(right[FOREST])}
+    more: dict[str, Any] = {"target": 1.5, "holds": bool(np.mean(right["native"]) > np.mean(right[FOREST]))}
     note = f"{said_of['native']} against {said_of[FOREST]} accuracy"
     return [*rows, compared(title, seconds, slow=FOREST, fast="native", meaning=rows[0].meaning, note=note, **more)]
 
@@ -118,7 +114,7 @@ def over_classes(rounds: int) -> Row:
     """What an example costs where there are many labels."""
     few, many = (Workload(f"{n} classes", MODEL, (8,), n) for n in (10, 1000))
     with steady():
-        works = {work.name: work.turns()[1] for work in (few, many)}
+        works: dict[str, Callable[[], object]] = {work.name: work.turns()[1] for work in (few, many)}
         seconds = in_turns(works, rounds, clock=time.process_time)
     return compared(
         "1,000 classes over 10",
@@ -163,7 +159,7 @@ def predict_beside_steps(examples: int) -> Row:
     x = random.normal(size=(examples, 8)).astype(np.float32)
     y = np.abs(x).argmax(1).tolist()
     learner.learn_many(x[:1], y[:1])
-    for start in range(0, 640, 32):
+    for _ in range(20):
         learner.learn_many(random.normal(size=(32, 8)).astype(np.float32), random.integers(0, 8, 32).tolist())
     spent = []
     for t in range(examples):
@@ -174,7 +170,7 @@ def predict_beside_steps(examples: int) -> Row:
     p50, p99 = np.percentile(spent, [50, 99])
     return Row(
         name="predict one while steps run",
-        ratio=p99 / p50,
+        ratio=float(p99 / p50),
         target=2.0,
         holds=bool(p50 <= 2e-4),
         lower_is_better=True,
