@@ -77,6 +77,7 @@ class StreamInput(NamedTuple):
     num_seen: np.ndarray  # (S,) how many labels had been seen before each
     past: KVState  # of this stream alone
     look: LookBack | None = None  # what each may see, where labels come late
+    visible: np.ndarray | None = None  # (S, 5) the same in the numbers of `Visible` in model.h, in place of `look`
 
 
 class NativePass(NamedTuple):
@@ -172,7 +173,7 @@ class NativeTransformer:
         """n examples (n, F), of which `look` says what each of them sees."""
         return self._forward(StreamInput(x, None, num_seen, past, look), state=False)
 
-    def predict_one(self, x: np.ndarray, num_seen: int, context: Context) -> tuple[np.ndarray, Tensor]:
+    def predict_one(self, x: np.ndarray, num_seen: int, context: Context) -> tuple[np.ndarray, np.ndarray]:
         """One example (1, F) as the next of a context: log-probabilities (M, 1, K), and what `append_one` takes.
 
         As `predict_next`, but with less work around the call.
@@ -182,36 +183,37 @@ class NativeTransformer:
         if one.x is not None:
             one.x[:] = x
         if self._attention:
-            stream.keys, stream.values, stream.block_stride, stream.past = _current(context.tokens, width, 4 * width)
+            stream.keys, stream.values, stream.block_stride, stream.past = _current(context.tokens, L, width, 4 * width)
         if self._key_width:
             stream.example_keys, stream.example_labels, _, stream.past_examples = _current(
-                context.examples, self._key_width, 8
+                context.examples, 1, self._key_width, 8
             )
         one.num_seen[0] = num_seen
         stream.num_seen = one.num_seen_address if num_seen < K else None
-        log_probs, state = torch.empty(self._num_heads, 1, K), torch.empty(2 * L * width + self._key_width)
-        stream.log_probs, at = log_probs.data_ptr(), state.data_ptr()
+        log_probs = np.empty((self._num_heads, 1, K), np.float32)
+        state = np.empty(2 * L * width + self._key_width, np.float32)
+        stream.log_probs, at = _address(log_probs), _address(state)
         stream.new_keys, stream.new_values, stream.new_example_keys = (
             (at, at + 4 * L * width, at + 8 * L * width) if self._attention else (None, None, at)
         )
-        self._check(self._functions.transformer_forward(self._fresh().address, one.address, 1))
-        return log_probs.numpy(), state
+        self._check(self._functions.transformer_forward(self._recent().address, one.address, 1))
+        return log_probs, state
 
-    def append_one(self, state: Tensor, y: int, context: Context) -> None:
+    def append_one(self, state: np.ndarray, y: int, context: Context) -> None:
         """Adds an example from `predict_one` to its context, with its label: to the bit what a pass would add."""
         L, width = self._shape
-        at = state.data_ptr()
+        at = _address(state)
         new = at, at + 4 * L * width, at + 8 * L * width
         k = v = ek = el = None
         block_stride = width
         if self._attention:
-            k, v = _next_row(context.tokens, width, 4 * width)
+            k, v = _next_row(context.tokens, L, width, 4 * width)
             block_stride = context.tokens.buffers[0].stride(0)
         else:
             new = None, None, at  # type: ignore[assignment]
         if self._key_width:
-            ek, el = _next_row(context.examples, self._key_width, 8)
-        self._check(self._functions.transformer_append(self._fresh().address, y, *new, k, v, block_stride, ek, el))
+            ek, el = _next_row(context.examples, 1, self._key_width, 8)
+        self._check(self._functions.transformer_append(self._recent().address, y, *new, k, v, block_stride, ek, el))
         if self._attention:
             context.tokens.count_added(1)
         if self._key_width:
@@ -252,7 +254,7 @@ class NativeTransformer:
             len(made),
             ctypes.addressof(step),
             threads,
-            self._may_split(max(len(stream.x) for stream in streams)) if split is None else split,
+            self._may_split(max((len(stream.x) for stream in streams), default=0)) if split is None else split,
             finite,
             loss,
         )
@@ -303,9 +305,13 @@ class NativeTransformer:
         num_seen = np.ascontiguousarray(given.num_seen, dtype=np.int64)
         if num_seen.shape != (S,) or (y is not None and y.shape != (S,)):
             raise ValueError(f"{S} examples have {num_seen.shape} counts and {None if y is None else y.shape} labels")
-        visible = None if given.look is None else _visible(given.look, self.model.settings.window, y is not None)
-        if visible is not None and len(visible) != S:
-            raise ValueError(f"{len(visible)} ranges are given for {S} examples")
+        visible = given.visible
+        if given.look is not None:
+            visible = _visible(given.look, self.model.settings.window, y is not None)
+        if visible is not None:
+            visible = np.ascontiguousarray(visible, dtype=np.int32)
+            if visible.shape != (S, 5):
+                raise ValueError(f"{len(visible)} ranges are given for {S} examples")
         L, width = self._shape
         K = self.model.num_classes
         out = torch.empty(self._num_heads, S, K) if log_probs else None
@@ -364,6 +370,14 @@ class NativeTransformer:
         if bound.pointers != pointers:
             bound = self._bound = self._bind(pointers, None)
         return bound
+
+    def _recent(self) -> _Bound:
+        """The same, found anew only where classes were added. Every pass and step looks more closely.
+
+        Until then, parameters that were replaced in another way are still those from before.
+        """
+        bound = self._bound
+        return bound if bound.pointers[0] == self.model.num_classes else self._fresh()
 
     def _fresh_trained(self) -> _Bound:
         assert self.adamw is not None
@@ -445,19 +459,29 @@ class _One(NamedTuple):
     address: int
 
 
-def _current(cache: KVCache, width: int, value_bytes: int) -> tuple[int, int, int, int]:
+def _current(cache: KVCache, depth: int, width: int, value_bytes: int) -> tuple[int, int, int, int]:
     """Where the current keys and values of a cache begin, how far apart blocks are, and how many there are of each."""
     start, stop = cache.current_span()
-    keys, values = cache.buffers
-    return keys.data_ptr() + 4 * width * start, values.data_ptr() + value_bytes * start, keys.stride(0), stop - start
+    keys, values, room = _memory(cache, depth, width)
+    return keys + 4 * width * start, values + value_bytes * start, room * width, stop - start
 
 
-def _next_row(cache: KVCache, width: int, value_bytes: int) -> tuple[int, int]:
+def _next_row(cache: KVCache, depth: int, width: int, value_bytes: int) -> tuple[int, int]:
     """Where the key and the value of the next token of a cache go."""
-    row, (keys, values) = cache.room_for(1), cache.buffers
-    if not row < keys.shape[2]:
-        raise ValueError(f"the KV cache has room for {keys.shape[2]} tokens, and all are in use")
-    return keys.data_ptr() + 4 * width * row, values.data_ptr() + value_bytes * row
+    row = cache.room_for(1)
+    keys, values, room = _memory(cache, depth, width)
+    if row >= room:
+        raise ValueError(f"the KV cache has room for {room} tokens, and all are in use")
+    return keys + 4 * width * row, values + value_bytes * row
+
+
+def _memory(cache: KVCache, depth: int, width: int) -> tuple[int, int, int]:
+    """Where the keys and values of a cache are, and for how many tokens there is room."""
+    keys, values = cache.buffers
+    found, _, room, key_width = keys.shape
+    if found != depth or key_width != width:
+        raise ValueError(f"the KV cache has keys of shape {tuple(keys.shape)}, expected {(depth, 1, room, width)}")
+    return keys.data_ptr(), values.data_ptr(), room
 
 
 def _in_order(model: Transformer) -> list[nn.Parameter]:
