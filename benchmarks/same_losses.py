@@ -13,6 +13,10 @@ a learner whose losses differ, the table says at which example they first do and
 by more than 1e-6. As a control, the earlier commit runs once more with its initial weights multiplied by 1 + 2**-23,
 a change of the last bit: what rounding alone does to these losses. To show that one deliberate change is the only
 difference, undo it in a copy of the earlier commit and give the copy's path as REV.
+
+Both run with torch, whose bits stay the same. The native core is compared with torch, with the same control, by
+
+    python benchmarks/same_losses.py --before HEAD --engine auto --tolerance inf --data PATH
 """
 
 from __future__ import annotations
@@ -82,6 +86,9 @@ def main() -> int:
     arguments.add_argument("--tolerance", type=float, default=0.0, help="the largest difference in nats that passes")
     arguments.add_argument("--only", nargs="*", help="streams or STREAM/LEARNER to run")
     arguments.add_argument("--out", type=Path, help="a JSON file for the table")
+    arguments.add_argument(
+        "--engine", default="torch", choices=["torch", "auto"], help="of the commit to compare; that before has torch"
+    )
     given = arguments.parse_args()
     jobs = [
         {"stream": stream, "spec": spec.format(data=given.data), "examples": examples, "name": name, "learner": learner}
@@ -92,8 +99,8 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         before, after = (
-            run(Path(folder), side, revision, jobs)
-            for side, revision in (("before", given.before), ("after", given.after))
+            run(Path(folder), side, revision, jobs, engine)
+            for side, revision, engine in (("before", given.before, "torch"), ("after", given.after, given.engine))
         )
         for job, a, b in zip(jobs, before, after, strict=True):
             means = [float("nan") if losses is None else float(losses.mean()) for losses in (a, b)]
@@ -145,7 +152,9 @@ def in_words(row: dict[str, Any]) -> str:
     return f"differs by {row['difference']:.1e}: {start}, {later}"
 
 
-def run(folder: Path, side: str, revision: str | None, jobs: list[dict[str, Any]]) -> list[np.ndarray | None]:
+def run(
+    folder: Path, side: str, revision: str | None, jobs: list[dict[str, Any]], engine: str = "torch"
+) -> list[np.ndarray | None]:
     """The losses of every job by one commit, unpacked in a folder; a path is used as it is, None is the working tree."""
     root = Path(__file__).resolve().parent.parent
     if revision is not None and Path(revision).is_dir():
@@ -160,6 +169,7 @@ def run(folder: Path, side: str, revision: str | None, jobs: list[dict[str, Any]
         root = tree
     out = folder / f"{side}.npz"
     environment = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    environment["PREQUENTIAL_ENGINE"] = engine
     subprocess.run(
         [sys.executable, __file__, "--child", str(out)], input=json.dumps(jobs).encode(), env=environment, check=True
     )

@@ -50,7 +50,8 @@ class NativePasses:
         context.reserve(batch.max_lag)
         look = batch.lookback
         past = context.current(beyond=look is not None) if current else context.committed(beyond=look is not None)
-        passed = self._native.forward(batch.x, batch.class_ids, batch.num_seen, past, look)
+        threads = torch.get_num_threads()
+        passed = self._native.forward(batch.x, batch.class_ids, batch.num_seen, past, look, threads=threads)
         return NetworkPass(_log_probs(passed), passed.new)
 
 
