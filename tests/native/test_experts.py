@@ -13,6 +13,7 @@ from prequential.labels import num_seen_before
 from prequential.learners.normalizer import Normalizer
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts.knn import KNNExpert
+from prequential.learners.transformer.experts.metric import LearnedMetric, Neighbors
 from prequential.learners.transformer.mixer import Mixer
 from prequential.learners.transformer.native_mixer import NativeMixer
 from prequential.native.experts import native_experts
@@ -61,6 +62,29 @@ def test_a_metric_is_learned_as_with_torch(lags):
     np.testing.assert_allclose(native.predict(queries).log_probs, torch_knn.predict(queries).log_probs, atol=1e-2)
 
 
+def test_the_gradient_of_a_metric_is_that_of_numpy():
+    random = np.random.default_rng(0)
+    keys, labels = random.normal(size=(50, 6)).astype(np.float32), random.integers(0, 3, 50)
+    ages = random.integers(0, 30, (12, 15))
+    ages[3] = 0  # no neighbors
+    prior = random.random(12)
+    metric = LearnedMetric(width=6, prior_weight=0.5)
+    metric.sharpness = 1.7
+    row = 38 + np.arange(12)[:, None]
+    found = ages > 0
+    squares = np.square(keys[row] - keys[row - ages]) * found[..., None]
+    expected = metric.gradient(Neighbors(squares, labels[row - ages] == labels[row], found, prior))
+
+    def native(first=38, ages=ages):
+        memory = (keys.ctypes.data, labels.ctypes.data, 50)
+        return NATIVE.metric_gradient(memory, first, ages, prior, width=6, prior_weight=0.5, sharpness=1.7)
+
+    np.testing.assert_allclose(native(), expected, rtol=1e-9, atol=1e-12)
+    for impossible in ({"first": 39}, {"first": -1}, {"ages": ages + 40}, {"ages": -ages}):
+        with pytest.raises(IndexError, match="not in memory"):
+            native(**impossible)
+
+
 @pytest.mark.parametrize(("num_classes", "width"), [(1, 1), (2, 8), (3, 5), (1000, 17)])
 def test_neighbors_are_those_of_torch(num_classes, width):
     data = examples(130, num_classes=num_classes, width=width)
@@ -93,19 +117,22 @@ def test_labels_that_come_late_are_hidden(lag):
         assert same_state(native.state_dict(), torch_knn.state_dict())
 
 
-def test_one_by_one_and_at_once_give_the_same_bits():
+@pytest.mark.parametrize("learn_metric", [False, True])
+def test_one_by_one_and_at_once_give_the_same_bits(learn_metric):
     data = examples(64, width=11)
-    _, whole = experts(width=11, memory=20)
-    _, single = experts(width=11, memory=20)
+    sizes = {"memory": 20, "chunk_size": 8, "width": 11, "num_classes": 3, "learn_metric": learn_metric}
+    whole, single = KNNExpert(**sizes, native=NATIVE), KNNExpert(**sizes, native=NATIVE)
     for start in range(0, 64, 8):
         chunk = part(data, start, start + 8)
         found = []
         for i in range(8):
             one = part(chunk, i, i + 1)
             predicted = single.predict(Queries(one.x, one.num_seen))
-            found.append(single.extend(one, predicted))
+            found.append(single.extend(one, predicted if i % 3 else None))
+            if start == 16 and i == 3:  # what was found before is not in the state
+                single.load_state_dict(single.state_dict())
         assert np.array_equal(np.concatenate(found, 1), whole.commit(chunk))
-        single.commit(chunk)
+        assert np.array_equal(np.concatenate(found, 1), single.commit(chunk))
     assert same_state(single.state_dict(), whole.state_dict())
 
 

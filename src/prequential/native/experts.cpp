@@ -398,6 +398,65 @@ EXPORT int prequential_knn(
     return 0;
 }
 
+// The gradient (W + 1,) of the mean loss of n labeled examples under the votes of their neighbors, by the logarithms of
+// the scales of the features and of the sharpness; `LearnedMetric.gradient` has the formulas. Example i is row first + i
+// of keys (room, W) with labels (room,); its k neighbors are ages[i] (k,) rows before it, 0: there is none. prior (n,) is
+// the probability of its label where neighbors say nothing. 1: sizes or rows that cannot be.
+EXPORT int prequential_metric_gradient(
+    const float* keys, const int64_t* labels, int64_t room, int width, int64_t first, int64_t n, int k,
+    const int64_t* ages, const double* prior, double prior_weight, double sharpness, double* gradient
+) {
+    if (width < 1 || n < 1 || k < 1 || k > MOST_NEAREST || first < 0 || first + n > room) return 1;
+    std::fill(gradient, gradient + width + 1, 0.0);
+    for (int64_t i = 0; i < n; i++, ages += k) {
+        const int64_t row = first + i;
+        const float* x = keys + row * width;
+        double d[MOST_NEAREST], vote[MOST_NEAREST], total = 0, all = 0, right = 0, moment = 0;
+        int found = 0;
+        for (int j = 0; j < k; j++) {
+            if (ages[j] < 0 || ages[j] > row) return 1;
+            d[j] = 0;
+            if (!ages[j]) continue;
+            const float* key = x - ages[j] * width;
+            for (int w = 0; w < width; w++) {
+                const float apart = x[w] - key[w];
+                d[j] += static_cast<double>(apart * apart);
+            }
+            total += d[j];
+            found++;
+        }
+        if (!found) continue;
+        const double mean = total / found + 1e-9;
+        for (int j = 0; j < k; j++) {
+            vote[j] = ages[j] ? std::exp(-sharpness * d[j] / mean) : 0.0;
+            all += vote[j];
+        }
+        for (int j = 0; j < k; j++) {
+            vote[j] /= std::max(all, 1e-300);
+            if (ages[j] && labels[row - ages[j]] == labels[row]) right += vote[j];
+        }
+        const double share = 1 / (1 + prior_weight / found);
+        const double p = std::max(share * right + (1 - share) * prior[i], 1e-300);
+        for (int j = 0; j < k; j++) {  // from here on, the gradient by the logarithm of the vote
+            const double same = ages[j] && labels[row - ages[j]] == labels[row] ? 1.0 : 0.0;
+            vote[j] *= -share * (same - right) / p;
+            moment += vote[j] * d[j] / mean;
+        }
+        for (int j = 0; j < k; j++) {
+            if (!ages[j]) continue;
+            const float* key = x - ages[j] * width;
+            const double by_distance = -sharpness * (vote[j] - moment / found) / mean;
+            for (int w = 0; w < width; w++) {
+                const float apart = x[w] - key[w];
+                gradient[w] += 2 * by_distance * static_cast<double>(apart * apart);
+            }
+        }
+        gradient[width] -= sharpness * moment;
+    }
+    for (int w = 0; w <= width; w++) gradient[w] /= static_cast<double>(n);
+    return 0;
+}
+
 // The mixture (n, K) of n rows, each by weights of its own if weight_rows is n, or by the same if it is 1. `parts`
 // (n, M + R, K) is what all parts said, or null. num_seen may be null. 1: no memory, or sizes that cannot be.
 EXPORT int prequential_mix(

@@ -57,6 +57,11 @@ class NativeExperts:
             _POINTER, _NUMBER, _NUMBER, _INT, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _INT, _REAL,
             _REAL, _POINTER, _NUMBER, _POINTER, _POINTER,
         ]  # fmt: skip
+        self._metric_gradient = loaded.prequential_metric_gradient
+        self._metric_gradient.restype = _INT
+        self._metric_gradient.argtypes = [
+            *[_POINTER] * 2, _NUMBER, _INT, *[_NUMBER] * 2, _INT, *[_POINTER] * 2, *[_REAL] * 2, _POINTER,
+        ]  # fmt: skip
         self._mix = loaded.prequential_mix
         self._mix.restype = _INT
         self._mix.argtypes = [*[_NUMBER] * 4, *[_POINTER] * 2, _NUMBER, *[_POINTER] * 2, _REAL, *[_POINTER] * 2]
@@ -134,6 +139,42 @@ class NativeExperts:
         if failed:
             raise IndexError("a label of the past is none of the classes" if failed == 2 else "kNN of impossible sizes")
         return out
+
+    def metric_gradient(
+        self,
+        memory: tuple[int, int, int],
+        first: int,
+        ages: np.ndarray,
+        prior: np.ndarray,
+        *,
+        width: int,
+        prior_weight: float,
+        sharpness: float,
+    ) -> np.ndarray:
+        """The gradient (width + 1,) of the loss of labeled examples by the logarithms of a metric's scales and sharpness.
+
+        Parameters
+        ----------
+        memory
+            Where the scaled keys (room, width) float32 and the labels (room,) int64 are, and how large the room is.
+        first
+            The row of the first example in it; the others follow.
+        ages
+            (n, k) how many rows before each example its neighbors are; 0: there is none.
+        prior
+            (n,) the probability of each label where neighbors say nothing.
+        width, prior_weight, sharpness
+            How many features there are, and how votes fall with the distance, as in `knn`.
+        """
+        ages, prior = _fitted(ages, _I64), _fitted(prior, _F64)
+        keys, labels, room = memory
+        gradient = np.empty(width + 1)
+        if self._metric_gradient(
+            keys, labels, room, width, first, len(ages), ages.shape[1], address(ages), address(prior), prior_weight,
+            sharpness, address(gradient),
+        ):  # fmt: skip
+            raise IndexError("neighbors that are not in memory")
+        return gradient
 
     def mix(
         self,

@@ -33,7 +33,7 @@ def test_the_gradient_is_that_of_the_loss():
     given, metric = neighbors(), LearnedMetric(width=3, prior_weight=PRIOR_WEIGHT)
     eye = 1e-6 * np.eye(4)
     expected = [(loss(step, given) - loss(-step, given)) / 2e-6 for step in eye]
-    np.testing.assert_allclose(metric._gradient(given), expected, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(metric.gradient(given), expected, rtol=1e-5, atol=1e-9)
 
 
 def test_a_step_that_is_not_finite_is_not_taken():

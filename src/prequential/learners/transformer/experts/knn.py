@@ -22,13 +22,21 @@ NEAREST = 15  # k
 PRIOR_WEIGHT = 0.5  # of the prior of the labels, in average votes
 
 
+class _Columns(NamedTuple):
+    """Where the neighbors of one example are, for a metric that learns from them."""
+
+    key: np.ndarray  # (1, F) the example as the metric scales it
+    at: np.ndarray  # (1, k) their columns; -1: there is none
+    past: int  # how many columns there were
+
+
 class _Found(NamedTuple):
     """What was found for one example after the chunk boundary."""
 
     x: np.ndarray  # (1, ...)
     num_seen: int
     log_probs: np.ndarray  # (1, 1, K)
-    ages: np.ndarray | None  # (1, k) how many examples ago its neighbors came, for the metric
+    columns: _Columns | None
 
 
 class KNNExpert:
@@ -85,28 +93,29 @@ class KNNExpert:
     def predict(self, queries: Queries) -> Predicted:
         if self._native is not None:
             start, stop = self._past.current_span(beyond=queries.missing is not None)
+            if len(queries) == 1 and queries.missing is None:
+                return Predicted(*self._search_one(queries.x, queries.num_seen))
             visible = None
             if queries.missing is not None:
                 last = stop - start - queries.missing
                 visible = np.array([last - self.memory, last], np.int64)
-            at = np.empty((1, NEAREST), np.int64) if len(queries) == 1 and self._metric is not None else None
-            log_probs = self._search(queries.x, (start, stop), None, visible, queries.num_seen, at)
-            return Predicted(log_probs, None if at is None else _ages(at, stop - start))
+            return Predicted(self._search(self._scaled(queries.x), (start, stop), None, visible, queries.num_seen))
         past = self._past.current(beyond=queries.missing is not None)
         hidden = None if queries.missing is None else self._hidden_from(queries.missing, past[0].shape[2])
         knn_probs = self._knn_probs(self._keys(queries.x), past, None, hidden)
         return Predicted(self._log_probs(knn_probs, queries.num_seen))
 
     def extend(self, batch: Batch, predicted: Predicted | None = None) -> np.ndarray:
-        log_probs, ages = (None, None) if predicted is None else predicted
-        if log_probs is None and self._native is not None:
-            log_probs, ages = self._neighbors_of(batch, self._past.current_span())
+        log_probs, columns = (None, None) if predicted is None else predicted
         if self._native is not None and batch.lags is None and len(batch) == 1:
-            assert log_probs is not None
-            self._append(batch)
-            self._found.append(_Found(batch.x, int(batch.num_seen[0]), log_probs, ages))
+            if log_probs is None or (columns is None and self._metric is not None):
+                log_probs, columns = self._search_one(batch.x, batch.num_seen)
+            self._append(batch.x if columns is None else columns.key, batch.class_ids)
+            self._found.append(_Found(batch.x, int(batch.num_seen[0]), log_probs, columns))
             return log_probs
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
+        if log_probs is None and self._native is not None:
+            log_probs, _ = self._neighbors_of(batch, self._past.current_span())
         if log_probs is None:
             knn_probs = self._knn_probs(keys, self._past.current(), labels, _hidden_later(batch.lags, len(batch)))
             log_probs = self._log_probs(knn_probs, batch.num_seen)
@@ -136,16 +145,23 @@ class KNNExpert:
         n = len(batch)
         if self._metric is None or ages is None or not ages.any() or n > self.memory:
             return
-        keys, labels = (part[0, 0].numpy() for part in self._past.buffers)
-        row = self._past.committed_span()[1] - n + np.arange(n)[:, None]
-        found, at = ages > 0, row - ages
-        squares = np.square(keys[row] - keys[at]) * found[..., None]
-        prior = 1 / np.minimum(
-            batch.num_seen + 1, self.num_classes
-        )  # of a label that was seen; others have no neighbors
-        before = self._metric.scale
-        same = labels[at, 0] == batch.class_ids[:, None]
-        self._metric.learn(Neighbors(squares, same, found, prior))
+        # of a label that was seen; others have no neighbors
+        prior = 1 / np.minimum(batch.num_seen + 1, self.num_classes)
+        before, first = self._metric.scale, self._past.committed_span()[1] - n
+        if self._native is not None:
+            self._metric.step(
+                self._native.metric_gradient(
+                    self._memory(0), first, ages, prior, width=self.width, prior_weight=PRIOR_WEIGHT,
+                    sharpness=self._metric.sharpness,
+                )
+            )  # fmt: skip
+        else:
+            keys, labels = (part[0, 0].numpy() for part in self._past.buffers)
+            row = first + np.arange(n)[:, None]
+            found, at = ages > 0, row - ages
+            squares = np.square(keys[row] - keys[at]) * found[..., None]
+            same = labels[at, 0] == batch.class_ids[:, None]
+            self._metric.learn(Neighbors(squares, same, found, prior))
         self._past.scale_keys(torch.from_numpy(self._metric.scale / before))
 
     def grow(self, num_classes: int) -> None:
@@ -186,15 +202,20 @@ class KNNExpert:
         """
         n, past = len(batch), span[1] - span[0]
         at = None if self._metric is None else np.empty((n, NEAREST), np.int64)
-        if n == 1 and batch.lags is None:
-            log_probs = self._search(batch.x, span, None, None, batch.num_seen, at)
-            return log_probs, None if at is None else _ages(at, past)
         position = past + np.arange(n)
         last = position if batch.lags is None else position - batch.lags
         own = batch.class_ids if n > 1 else None
         visible = np.array([position - self.memory, last], np.int64)
-        log_probs = self._search(batch.x, span, own, visible, batch.num_seen, at)
+        log_probs = self._search(self._scaled(batch.x), span, own, visible, batch.num_seen, at)
         return log_probs, None if at is None else _ages(at, past)
+
+    def _search_one(self, x: np.ndarray, num_seen: np.ndarray) -> tuple[np.ndarray, _Columns | None]:
+        """Log-probabilities (1, 1, K) of the next example, and what a metric learns from, where there is one."""
+        span = self._past.current_span()
+        if self._metric is None:
+            return self._search(x, span, None, None, num_seen), None
+        key, at = self._scaled(x), np.empty((1, NEAREST), np.int64)
+        return self._search(key, span, None, None, num_seen, at), _Columns(key, at, span[1] - span[0])
 
     def _commit_found(self, batch: Batch) -> np.ndarray | None:
         """Commits a chunk whose examples came one by one: what was found for them then would be found again.
@@ -206,12 +227,15 @@ class KNNExpert:
         if not self._is_start_of(batch, found, fresh):
             return None
         for i in range(len(found), len(batch)):
-            one = Batch(batch.x[i : i + 1], batch.class_ids[i : i + 1], batch.num_seen[i : i + 1])
-            found.append(_Found(one.x, int(one.num_seen[0]), *self._neighbors_of(one, self._past.current_span())))
-            self._append(one)
+            x, num_seen = batch.x[i : i + 1], batch.num_seen[i : i + 1]
+            log_probs, columns = self._search_one(x, num_seen)
+            found.append(_Found(x, int(num_seen[0]), log_probs, columns))
+            self._append(x if columns is None else columns.key, batch.class_ids[i : i + 1])
         self._past.commit_added()
         if self._metric is not None:
-            self._learn_metric(batch, np.concatenate([cast(np.ndarray, one.ages) for one in found]))
+            columns_of = [cast(_Columns, one.columns) for one in found]
+            at, past = np.concatenate([one.at for one in columns_of]), np.array([one.past for one in columns_of])
+            self._learn_metric(batch, np.where(at < 0, 0, past[:, None] - at))
         return np.concatenate([one.log_probs for one in found], 1)
 
     def _is_start_of(self, batch: Batch, found: list[_Found], fresh: int) -> bool:
@@ -228,30 +252,31 @@ class KNNExpert:
 
     def _search(
         self,
-        x: np.ndarray,
+        keys: np.ndarray,
         span: tuple[int, int],
         own: np.ndarray | None,
         visible: np.ndarray | None,
         num_seen: np.ndarray,
         at: np.ndarray | None = None,
     ) -> np.ndarray:
+        """`NativeExperts.knn` of keys (n, at least F) in this part of the past."""
         assert self._native is not None
-        keys, labels = self._past.buffers
-        start, stop = span
-        past = (keys.data_ptr() + 4 * start * self.width, labels.data_ptr() + 8 * start, stop - start)
+        past = (*self._memory(span[0])[:2], span[1] - span[0])
         return self._native.knn(
-            self._scaled(x), past, own, visible, num_seen, width=self.width, num_classes=self.num_classes,
-            nearest=NEAREST, prior_weight=PRIOR_WEIGHT,
-            sharpness=1.0 if self._metric is None else self._metric.sharpness, at=at,
+            keys, past, own, visible, num_seen, width=self.width, num_classes=self.num_classes, nearest=NEAREST,
+            prior_weight=PRIOR_WEIGHT, sharpness=1.0 if self._metric is None else self._metric.sharpness, at=at,
         )[None]  # fmt: skip
 
-    def _append(self, batch: Batch) -> None:
-        """Adds one example after the chunk boundary; much faster than tensors do it."""
-        at = self._past.room_for(1)
+    def _memory(self, start: int) -> tuple[int, int, int]:
+        """Where keys and labels from a place in the buffers on are, and how many there is room for."""
         keys, labels = self._past.buffers
-        x = self._scaled(batch.x)  # an address alone would not keep it
-        memmove(keys.data_ptr() + 4 * at * self.width, address(x), 4 * self.width)
-        c_int64.from_address(labels.data_ptr() + 8 * at).value = int(batch.class_ids[0])
+        return keys.data_ptr() + 4 * start * self.width, labels.data_ptr() + 8 * start, labels.shape[2] - start
+
+    def _append(self, key: np.ndarray, class_ids: np.ndarray) -> None:
+        """Adds one example after the chunk boundary; much faster than tensors do it."""
+        keys, labels, _ = self._memory(self._past.room_for(1))
+        memmove(keys, address(key), 4 * self.width)
+        c_int64.from_address(labels).value = int(class_ids[0])
         self._past.count_added(1)
 
     def _hidden_from(self, missing: np.ndarray, past: int) -> Tensor:

@@ -49,7 +49,10 @@ class LearnedMetric:
     def learn(self, neighbors: Neighbors) -> None:
         """A step on examples whose labels have arrived."""
         with np.errstate(over="ignore", invalid="ignore"):
-            gradient = self._gradient(neighbors)
+            self.step(self.gradient(neighbors))
+
+    def step(self, gradient: np.ndarray) -> None:
+        """A step by a gradient, which the native core may have made; none where it is not finite."""
         if not np.isfinite(gradient).all():
             return
         self._steps += 1
@@ -62,7 +65,7 @@ class LearnedMetric:
     def _refresh(self) -> None:
         self.scale, self.sharpness = np.exp(self._log[:-1]).astype(np.float32), float(np.exp(self._log[-1]))
 
-    def _gradient(self, neighbors: Neighbors) -> np.ndarray:
+    def gradient(self, neighbors: Neighbors) -> np.ndarray:
         """Of the mean loss by the logarithms, (F + 1,)."""
         found = neighbors.found
         count = np.maximum(found.sum(1, keepdims=True), 1)
