@@ -193,3 +193,37 @@ def test_values_at_which_arrow_crashes():
                 assert schema.encode([{"a": b}, {"a": a}]).shape == (2, schema.width)
             except BadInput as error:
                 assert "'a'" in str(error)
+
+
+def test_one_plain_row_is_read_as_several_are():
+    first = [
+        {"price": 1.5, "count": 3, "paid": True, "shop": "a", "note": None, "day": "2024-05-01"},
+        {"price": 2.5, "count": None, "paid": False, "shop": "b", "note": "x", "day": "2024-05-02"},
+    ] * 3
+    schema = Schema.from_rows(first, extra=2)
+    rows = [
+        *first,
+        {"price": float("nan"), "count": 7, "paid": None, "shop": "a"},
+        {"price": 3, "count": 2**53, "paid": True, "shop": "é", "note": "NA"},
+        {"price": np.float64(0.1), "shop": None},
+        {"price": True, "count": 1.5, "paid": 1, "shop": 3},
+        {"price": "2.5", "shop": ""},
+        {"count": -(2**62), "later": 4.0},
+    ]
+    for kept in (schema, schema.changed(csv=True)):
+        for row in rows:
+            for _ in range(2):  # texts are kept the first time
+                with warnings.catch_warnings(action="ignore"):
+                    one, two = kept.encode([row]), kept.encode([row, row])
+                assert one.dtype == two.dtype
+                np.testing.assert_array_equal(one, two[:1])
+
+
+@pytest.mark.parametrize("row", [{"price": float("inf")}, {"price": "cheap"}, {"price": [1.0]}, {"other": 1.0}, {}])
+def test_one_row_that_cannot_be_read_is_refused_in_the_same_words(row):
+    schema = Schema.from_rows([{"price": 1.5, "shop": "a"}] * 3)
+    with pytest.raises(BadInput) as one:
+        schema.encode([row], first=7)
+    with pytest.raises(BadInput) as two:
+        schema.encode([row, row], first=7)
+    assert str(one.value) == str(two.value)

@@ -43,6 +43,11 @@ class RawRows:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def single(self) -> Mapping[str, Any] | None:
+        """The one dict that it is of; None where it is of something else."""
+        return self._dicts[0] if self._count == 1 and self._table is None else None
+
     def values(self, name: str) -> list[Any]:
         """The values of a field as they came, None where they are missing."""
         if self._table is not None:
