@@ -26,6 +26,7 @@ from rich.table import Table
 
 from prequential.learners.transformer.learner import Learner
 from prequential.plots.style import COLORS, FAINT, save, short, styled
+from prequential.settings import Settings
 
 FEATURES = 8
 AXES: dict[str, tuple[int, ...]] = {
@@ -57,9 +58,7 @@ class Feed:
         """Learns so many rows."""
         for start in range(0, count, 1024):
             x, y = self._examples(min(1024, count - start))
-            if self.rows == "dict":
-                x = [dict(zip("abcdefgh", row, strict=True)) for row in x.tolist()]
-            self.learner.learn_many(x, y)
+            self.learner.learn_many([self._given(row) for row in x] if self.rows == "dict" else x, y)
         self._time_network()
 
     def run(self) -> None:
@@ -124,8 +123,10 @@ def make(axis: str, size: int, rows: str = "list", *, quick: bool = False) -> Fe
     """A feed whose learner has this size, and all else as usual."""
     sizes = {**USUAL, axis: size}
     classes = sizes["classes"]
-    small = {"width": 16, "depth": 1, "num_streams": 2} if quick else {}
-    learner = Learner(list(range(classes)), window=min(sizes["window"], 64) if quick else sizes["window"], **small)
+    settings = Settings(window=sizes["window"])
+    if quick:
+        settings = settings.changed(width=16, depth=1, num_streams=2, window=min(sizes["window"], 64))
+    learner = Learner(list(range(classes)), settings=settings)
     feed = Feed(axis, size, learner, classes, rows)
     feed.fill(256 if quick else sizes["stream length"])
     return feed

@@ -49,7 +49,8 @@ def as_examples(
     Traceback (most recent call last):
     prequential.errors.BadInput: example 11: x has shape (1,), but the one before has (2,)
     """
-    if one and (plain := _plain_row(xs)) is not None:
+    row = xs if one else (xs[0] if type(xs) is list and len(xs) == 1 else None)
+    if (plain := _plain_row(row)) is not None:
         return plain
     try:
         x = xs if type(xs) is np.ndarray else _as_array(xs, first)

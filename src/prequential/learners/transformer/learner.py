@@ -337,6 +337,10 @@ class Learner(ChunkedLearner):
         last, self._last_prediction = self._last_prediction, None
         if last is not None and (lags is not None or not last.is_of(x)):
             last = None
+        alone = last is None and lags is None and len(x) == 1 and not self.settings.label_delay
+        if alone and self._parts.trainer.engine.name == "native":
+            self._predict(x)  # in the core, one example alone is predicted and then appended faster than in a pass
+            last, self._last_prediction = self._last_prediction, None
         features = self._parts.inputs.extend(x, None if last is None else (last.features, last.after))
         batch = self._batch(features, class_ids, self._num_seen.current, lags)
         with self._parts.trainer.predicting():

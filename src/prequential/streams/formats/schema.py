@@ -158,7 +158,7 @@ class Schema:
         features: list[float] = []
         found = 0
         for column, kept in columns:
-            value = row.get(column.name)
+            value: Any = row.get(column.name)
             found += column.name in row
             kind = type(value)
             if kind is np.float64:
