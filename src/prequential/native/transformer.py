@@ -144,7 +144,7 @@ class NativeTransformer:
         settings = model.settings
         self._attention = bool(settings.window and len(model.blocks))
         self._shape = len(model.blocks), settings.key_width
-        self._decay: dict[int, float] = {}
+        self._block_macs = max((block.macs(settings.window) for block in model.all_blocks), default=0.0)
         self._bound = self._bind(self._pointers(), None)
         self._trained: _Bound | None = None
 
@@ -272,8 +272,7 @@ class NativeTransformer:
 
     def _may_split(self, examples: int) -> bool:
         """Whether a block computes long enough on so many examples for threads to share them."""
-        blocks = self.model.all_blocks
-        return bool(blocks) and examples * blocks[0].macs(self.model.settings.window) >= SPLIT_MACS
+        return examples * self._block_macs >= SPLIT_MACS
 
     def _of_thread(self) -> _One:
         """What `predict_one` uses again and again, of each thread."""
@@ -322,12 +321,10 @@ class NativeTransformer:
             P = keys.shape[2]
             if keys.shape != (L, 1, P, width) or values.shape != keys.shape:
                 raise ValueError(f"past keys have shape {tuple(keys.shape)}, expected {(L, 1, P, width)}")
-            keys, values = _rows(keys, width), _rows(values, width)
-            block_stride = keys.stride(0) if L > 1 else P * width
-            if L > 1 and values.stride(0) != block_stride:
+            strides = keys.stride()
+            if strides[2:] != (width, 1) or values.stride() != strides:  # rows must lie next to each other
                 keys, values = keys.contiguous(), values.contiguous()
-                block_stride = P * width
-            k, v = keys.data_ptr(), values.data_ptr()
+            k, v, block_stride = keys.data_ptr(), values.data_ptr(), keys.stride(0) if L > 1 else P * width
             if state:
                 new_tokens = torch.empty(L, 1, S, width), torch.empty(L, 1, S, width)
                 nk, nv = new_tokens[0].data_ptr(), new_tokens[1].data_ptr()
@@ -336,10 +333,11 @@ class NativeTransformer:
             if example_keys.shape != (1, 1, PE, self._key_width) or labels.shape != (1, 1, PE, 1):
                 shapes = tuple(example_keys.shape), tuple(labels.shape)
                 raise ValueError(f"past examples have shapes {shapes}, expected (1, 1, {PE}, {self._key_width})")
-            example_keys, labels = _rows(example_keys, self._key_width), _rows(labels, 1)
+            if example_keys.stride()[2:] != (self._key_width, 1) or labels.stride(2) != 1:
+                example_keys, labels = example_keys.contiguous(), labels.contiguous()
             ek, el = example_keys.data_ptr(), labels.data_ptr()
             if state:
-                of_y = torch.zeros(S, dtype=torch.int64) if y is None else torch.from_numpy(y).clone()
+                of_y = torch.zeros(S, dtype=torch.int64) if y is None else torch.from_numpy(y)
                 new_examples = torch.empty(1, 1, S, self._key_width), of_y.view(1, 1, S, 1)
                 ne = new_examples[0].data_ptr()
         unseen = S > 0 and num_seen[0] < K
@@ -380,20 +378,23 @@ class NativeTransformer:
         return bound if bound.pointers[0] == self.model.num_classes else self._fresh()
 
     def _fresh_trained(self) -> _Bound:
+        """The same with the moments. Whoever replaces those of some parameters only has to call `rebind`."""
         assert self.adamw is not None
-        states = [self.adamw.state.get(parameter) for parameter in self._parameters]
-        if not all(states):
+        trained, pointers, state = self._trained, self._pointers(), self.adamw.state
+        first = state.get(self._parameters[0])
+        if trained is not None and trained.pointers == pointers and trained.alive[0] is first:
+            return trained
+        if not all(state.get(parameter) for parameter in self._parameters):
             for parameter in self._parameters:  # as AdamW does in its first step
-                self.adamw.state[parameter] = {
+                state[parameter] = {
                     "step": torch.zeros(()),
                     "exp_avg": torch.zeros_like(parameter.data),
                     "exp_avg_sq": torch.zeros_like(parameter.data),
                 }
-            states = [self.adamw.state[parameter] for parameter in self._parameters]
-        moments = [state[name] for state in states for name in ("exp_avg", "exp_avg_sq", "step")]  # type: ignore[index]
-        pointers = [*self._pointers(), *map(Tensor.data_ptr, moments)]
-        if self._trained is None or self._trained.pointers != pointers:
-            self._trained = self._bind(pointers, moments)
+        names = "exp_avg", "exp_avg_sq", "step"
+        moments = [state[parameter][name] for parameter in self._parameters for name in names]
+        bound = self._bind(pointers, moments)
+        self._trained = bound._replace(alive=[state[self._parameters[0]], *bound.alive])
         return self._trained
 
     def _bind(self, pointers: list[int], moments: list[Tensor] | None) -> _Bound:
@@ -520,13 +521,6 @@ def _visible(look: LookBack, window: int, labeled: bool) -> np.ndarray:
 
 def _address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
-
-
-def _rows(tensor: Tensor, width: int) -> Tensor:
-    """A tensor (L, 1, P, width) whose rows lie next to each other."""
-    strides = tensor.stride()
-    fits = (width == 1 or strides[3] == 1) and (tensor.shape[2] <= 1 or strides[2] == width)
-    return tensor if fits else tensor.contiguous()
 
 
 def _functions() -> ctypes.CDLL:
