@@ -217,7 +217,7 @@ static void embed(Pass &pass, const Share &share) {
       const float *x = pass.stream.x + (long)p * PANEL * F;
       float *panel = pass.x_panel + (long)p * F * PANEL;
       from_tokens(x, F, n, F, panel);
-      multiply<false>(D, F, weight, F, panel,
+      multiply<false>(D, F, weight, F, panel, pass.plan.half(p),
                       [&](int d, v8 a, v8 b) { store2(h + d * PANEL, a + bias[d], b + bias[d]); });
       if (pass.train) {
         float *to = pass.x_tokens + (long)p * PANEL * F16;
@@ -316,6 +316,7 @@ static void attend(Pass &pass, int l, int p) {
   const Net &net = pass.net;
   BlockWork &b = pass.blocks[l];
   const int K = net.K;
+  const bool half = pass.plan.half(p);
   const Sight *sights[2] = {&pass.plan.labeled[p], &pass.plan.unlabeled[p]};
   const int rows = pass.weight_row[p + 1] - pass.weight_row[p];
   for (int head = 0; head < net.H; head++) {
@@ -324,7 +325,7 @@ static void attend(Pass &pass, int l, int p) {
     v8 m0 = fill(0.0f), m1 = fill(0.0f);
     float *to = weight;
     for (const Sight *sight : sights) {
-      multiply<false>(sight->count(), K, b.keys + (long)sight->first * K, K, q, [&](int i, v8 x, v8 y) {
+      multiply<false>(sight->count(), K, b.keys + (long)sight->first * K, K, q, half, [&](int i, v8 x, v8 y) {
         sight->mask(sight->first + i, x, y);
         m0 = larger(m0, x), m1 = larger(m1, y);
         store2(to + i * PANEL, x, y);
@@ -332,20 +333,27 @@ static void attend(Pass &pass, int l, int p) {
       to += (long)sight->count() * PANEL;
     }
     v8 sum0 = exp8(-m0), sum1 = exp8(-m1);
-    for (int i = 0; i < rows; i++) {
-      const v8 x = exp8(load(weight + i * PANEL) - m0), y = exp8(load(weight + i * PANEL + 8) - m1);
-      sum0 += x, sum1 += y;
-      store2(weight + i * PANEL, x, y);
-    }
+    if (half)
+      for (int i = 0; i < rows; i++) {
+        const v8 x = exp8(load(weight + i * PANEL) - m0);
+        sum0 += x;
+        store(weight + i * PANEL, x);
+      }
+    else
+      for (int i = 0; i < rows; i++) {
+        const v8 x = exp8(load(weight + i * PANEL) - m0), y = exp8(load(weight + i * PANEL + 8) - m1);
+        sum0 += x, sum1 += y;
+        store2(weight + i * PANEL, x, y);
+      }
     const v8 inverse0 = 1.0f / sum0, inverse1 = 1.0f / sum1;
     store2(b.inverse_sum + ((long)p * net.H + head) * PANEL, inverse0, inverse1);
     float *attended = b.joined + ((long)p * net.J + net.HID + head * K) * PANEL;
     const Sight &seen = *sights[0];
-    multiply<true>(K, seen.count(), b.values + (long)seen.first * K, K, weight,
+    multiply<true>(K, seen.count(), b.values + (long)seen.first * K, K, weight, half,
                    [&](int i, v8 x, v8 y) { store2(attended + i * PANEL, x * inverse0, y * inverse1); });
     if (sights[1]->count())
       multiply<true>(K, sights[1]->count(), b.values + (long)sights[1]->first * K, K,
-                     weight + (long)seen.count() * PANEL,
+                     weight + (long)seen.count() * PANEL, half,
                      [&](int i, v8 x, v8 y) { add2(attended + i * PANEL, x * inverse0, y * inverse1); });
   }
 }
@@ -355,13 +363,14 @@ static void block_forward(Pass &pass, int l, const Share &share) {
   BlockWork &b = pass.blocks[l];
   const int D = net.D, I = net.I, J = net.J, HID = net.HID, first = share.first, panels = share.last - share.first;
   const int u_row = I - HID;
+  const bool half = panels && pass.plan.half(share.last - 1);
   for (int p = first; p < share.last; p++) {
     const long at = (long)p * D * PANEL;
     layer_norm(D, pass.h + at, net.block(l, NORM_WEIGHT), net.block(l, NORM_BIAS), b.hat + at, pass.normed + at,
                b.inverse_std + p * PANEL);
     if (pass.train) to_tokens(pass.normed + at, D, b.normed_tokens + (long)p * PANEL * pass.D16, pass.D16);
   }
-  multiply_panels<false>(I, D, net.block(l, IN_PROJ), D, pass.normed + (long)first * D * PANEL, panels,
+  multiply_panels<false>(I, D, net.block(l, IN_PROJ), D, pass.normed + (long)first * D * PANEL, panels, half,
                          [&](int p, int i, v8 x, v8 y) { store2(pass.in + ((long)(first + p) * I + i) * PANEL, x, y); });
   if (net.attention) gather_columns(pass, l, share);
   const float *bias = net.block(l, MLP_BIAS);
@@ -386,7 +395,7 @@ static void block_forward(Pass &pass, int l, const Share &share) {
   if (pass.train)
     for (int p = first; p < share.last; p++)
       to_tokens(b.joined + (long)p * J * PANEL, J, b.joined_tokens + (long)p * PANEL * pass.J16, pass.J16);
-  multiply_panels<false>(D, J, net.block(l, OUT_PROJ), J, b.joined + (long)first * J * PANEL, panels,
+  multiply_panels<false>(D, J, net.block(l, OUT_PROJ), J, b.joined + (long)first * J * PANEL, panels, half,
                          [&](int p, int i, v8 x, v8 y) { add2(pass.h + ((long)(first + p) * D + i) * PANEL, x, y); });
 }
 
@@ -394,7 +403,8 @@ static void block_forward(Pass &pass, int l, const Share &share) {
 static void attend_backward(Pass &pass, int l, int p, const Strip &strip, float *d_keys, float *d_values) {
   const Net &net = pass.net;
   BlockWork &b = pass.blocks[l];
-  const int K = net.K, D = net.D, P = pass.plan.P, K16 = pass.K16;
+  const int K = net.K, D = net.D, P = pass.plan.P, K16 = pass.K16, width = pass.plan.width(p);
+  const bool half = pass.plan.half(p);
   const long stride = D + PANEL;
   const Sight *sights[2] = {&pass.plan.labeled[p], &pass.plan.unlabeled[p]};
   const int rows = pass.weight_row[p + 1] - pass.weight_row[p];
@@ -422,17 +432,17 @@ static void attend_backward(Pass &pass, int l, int p, const Strip &strip, float 
       for (int i = 0; i < num_fresh; i++)
         store2(strip.new_weight + i * PANEL, load(of_fresh + i * PANEL) * inverse0,
                load(of_fresh + i * PANEL + 8) * inverse1);
-      multiply_tokens(num_fresh, K, strip.new_weight, strip.d_attended_tokens + head * K, stride, d_values + to, K16);
+      multiply_tokens(num_fresh, K, width, strip.new_weight, strip.d_attended_tokens + head * K, stride, d_values + to, K16);
       // the gradient of the scores takes the place of the weights
-      multiply<false>(count, K, b.values + (long)sight->first * K, K, d_attended, [&](int i, v8 x, v8 y) {
+      multiply<false>(count, K, b.values + (long)sight->first * K, K, d_attended, half, [&](int i, v8 x, v8 y) {
         float *score = weight + i * PANEL;
         store2(score, load(score) * inverse0 * (x - mean0), load(score + 8) * inverse1 * (y - mean1));
       });
-      multiply<true>(K, count, b.keys + (long)sight->first * K, K, weight, [&](int i, v8 x, v8 y) {
+      multiply<true>(K, count, b.keys + (long)sight->first * K, K, weight, half, [&](int i, v8 x, v8 y) {
         float *to_q = d_q + (head * K + i) * PANEL;
         first ? store2(to_q, x, y) : add2(to_q, x, y);
       });
-      multiply_tokens(num_fresh, K, of_fresh, strip.q_tokens + head * K, stride, d_keys + to, K16);
+      multiply_tokens(num_fresh, K, width, of_fresh, strip.q_tokens + head * K, stride, d_keys + to, K16);
       weight += (long)count * PANEL;
       first = false;
     }
@@ -481,9 +491,10 @@ static void block_backward(Pass &pass, int l, const Share &share) {
   BlockWork &b = pass.blocks[l];
   const int D = net.D, I = net.I, J = net.J, HID = net.HID, first = share.first, panels = share.last - share.first;
   const int u_row = I - HID;
+  const bool half = panels && pass.plan.half(share.last - 1);
   const long wide = (long)first * D * PANEL;
   std::memcpy(b.d_out + wide, pass.d_h + wide, sizeof(float) * panels * D * PANEL);
-  multiply_panels<true>(J, D, net.block(l, OUT_PROJ), J, pass.d_h + wide, panels, [&](int p, int i, v8 x, v8 y) {
+  multiply_panels<true>(J, D, net.block(l, OUT_PROJ), J, pass.d_h + wide, panels, half, [&](int p, int i, v8 x, v8 y) {
     store2(pass.d_joined + ((long)(first + p) * J + i) * PANEL, x, y);
   });
   for (int p = first; p < share.last; p++) {
@@ -503,7 +514,7 @@ static void block_backward(Pass &pass, int l, const Share &share) {
     share.barrier.wait();  // all strips have added what they found
     keys_backward(pass, b, d_columns, share);
   }
-  multiply_panels<true>(D, I, net.block(l, IN_PROJ), D, b.d_in + (long)first * I * PANEL, panels,
+  multiply_panels<true>(D, I, net.block(l, IN_PROJ), D, b.d_in + (long)first * I * PANEL, panels, half,
                         [&](int p, int i, v8 x, v8 y) {
                           store2(pass.d_normed + ((long)(first + p) * D + i) * PANEL, x, y);
                         });

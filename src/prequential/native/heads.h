@@ -60,7 +60,8 @@ static void softmax_head(Pass &pass, int head, int number_of_strip) {
     float *z = pass.train ? pass.d_logits + (long)p * NC * PANEL : strip.logits;
     const Prior prior(net, s, p * PANEL, n);
     v8 m0 = fill(-FLT_MAX), m1 = m0, sum0 = fill(0.0f), sum1 = sum0;
-    multiply<false>(NC, D, readout, D, strip.normed, [&](int k, v8 x, v8 y) {
+    const bool half = pass.plan.half(p);
+    multiply<false>(NC, D, readout, D, strip.normed, half, [&](int k, v8 x, v8 y) {
       x += bias[k], y += bias[k];
       if (!prior.flat) x += prior.log_weight(k, 0), y += prior.log_weight(k, 8);
       m0 = larger(m0, x), m1 = larger(m1, y);
@@ -87,7 +88,7 @@ static void softmax_head(Pass &pass, int head, int number_of_strip) {
     for (int t = 0; t < n; t++) z[s.y[p * PANEL + t] * PANEL + t] -= pass.loss_weight;
     to_tokens(strip.normed, D, pass.readout_tokens + (long)p * PANEL * pass.D16, pass.D16);
     float *d_normed = pass.d_normed + (long)p * D * PANEL;
-    multiply<true>(D, NC, readout, D, z, [&](int i, v8 x, v8 y) { store2(d_normed + (long)i * PANEL, x, y); });
+    multiply<true>(D, NC, readout, D, z, half, [&](int i, v8 x, v8 y) { store2(d_normed + (long)i * PANEL, x, y); });
     layer_norm_backward(D, d_normed, strip.hat, weight, inverse_std, pass.d_h + (long)p * D * PANEL, d_norm,
                         d_norm + D);
   }
@@ -166,6 +167,7 @@ struct CopyHead {
     const Stream &s = pass.stream;
     const Plan &plan = pass.plan;
     const Sight &sight = plan.examples[p];
+    const bool half = plan.half(p);
     const int PE = plan.PE, n = std::min(PANEL, plan.S - p * PANEL), first = sight.first, last = sight.last;
     const int past = std::max(0, std::min(last, PE) - first), fresh = std::max(first, PE), num_fresh = std::max(0, last - fresh);
     const float *q = query + (long)p * W * PANEL;
@@ -182,9 +184,9 @@ struct CopyHead {
       m0 = larger(m0, x), m1 = larger(m1, y);
       store2(weight + (long)(column - first) * PANEL, x, y);
     };
-    multiply<false>(past, W, s.example_keys + (long)first * net.W + offset, net.W, q,
+    multiply<false>(past, W, s.example_keys + (long)first * net.W + offset, net.W, q, half,
                     [&](int i, v8 x, v8 y) { keep(first + i, x, y); });
-    multiply<false>(num_fresh, W, key_tokens + (long)(fresh - PE) * W16, W16, q,
+    multiply<false>(num_fresh, W, key_tokens + (long)(fresh - PE) * W16, W16, q, half,
                     [&](int i, v8 x, v8 y) { keep(fresh + i, x, y); });
     v8 null0 = exp8(load(null_score) - m0), null1 = exp8(load(null_score + 8) - m1), sum0 = fill(0.0f), sum1 = sum0;
     int32_t own[PANEL];  // labels, of which -1 is none
@@ -248,14 +250,14 @@ struct CopyHead {
       d_null += of_null, d_slope += of_null * position[t];
     }
     float *d_q = d_query + (long)p * W * PANEL;
-    multiply<true>(W, past, s.example_keys + (long)first * net.W + offset, net.W, weight,
+    multiply<true>(W, past, s.example_keys + (long)first * net.W + offset, net.W, weight, half,
                    [&](int i, v8 x, v8 y) { store2(d_q + i * PANEL, x, y); });
     float *of_fresh = weight + (long)(fresh - first) * PANEL;
     if (num_fresh) {
       const long at = (long)(fresh - PE) * W16;
-      multiply<true>(W, num_fresh, key_tokens + at, W16, of_fresh,
+      multiply<true>(W, num_fresh, key_tokens + at, W16, of_fresh, half,
                      [&](int i, v8 x, v8 y) { add2(d_q + i * PANEL, x, y); });
-      multiply_tokens(num_fresh, W, of_fresh, query_tokens + (long)p * PANEL * W16, W16, d_keys + at, W16);
+      multiply_tokens(num_fresh, W, plan.width(p), of_fresh, query_tokens + (long)p * PANEL * W16, W16, d_keys + at, W16);
     }
     v8 along = fill(0.0f);
     for (int i = 0; i < W * PANEL; i += 8) along += load(d_q + i) * load(q + i);
@@ -300,6 +302,7 @@ static void heads(Pass &pass, const Share &share) {
     std::memset(pass.d_h + wide, 0, sizeof(float) * panels * D * PANEL);
     if (pass.d_embedded) std::memset(pass.d_embedded + wide, 0, sizeof(float) * panels * D * PANEL);
   }
+  const bool half = panels && pass.plan.half(share.last - 1);
   int head = 0;
   if (net.model.has_softmax) {
     for (int i = share.first_strip; i < share.last_strip; i++) softmax_head(pass, head, i);
@@ -308,7 +311,7 @@ static void heads(Pass &pass, const Share &share) {
   if (net.model.has_copy) CopyHead(pass, 0, pass.embedded, pass.d_embedded).run(head++, share);
   if (!net.model.has_deep_copy) return;
   const float *projection = net.value(net.deep_copy + 3);
-  multiply_panels<false>(W, D, projection, D, pass.h + wide, panels,
+  multiply_panels<false>(W, D, projection, D, pass.h + wide, panels, half,
                          [&](int p, int i, v8 x, v8 y) { store2(pass.projected + deep + (p * W + i) * PANEL, x, y); });
   if (pass.train) {
     std::memset(pass.d_projected + deep, 0, sizeof(float) * panels * W * PANEL);
@@ -317,7 +320,7 @@ static void heads(Pass &pass, const Share &share) {
   }
   CopyHead(pass, 1, pass.projected, pass.d_projected).run(head, share);
   if (pass.train)
-    multiply_panels<true>(D, W, projection, D, pass.d_projected + deep, panels, [&](int p, int i, v8 x, v8 y) {
+    multiply_panels<true>(D, W, projection, D, pass.d_projected + deep, panels, half, [&](int p, int i, v8 x, v8 y) {
       add2(pass.d_h + wide + ((long)p * D + i) * PANEL, x, y);
     });
 }

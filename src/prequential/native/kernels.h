@@ -126,39 +126,49 @@ INLINE void gelu8(v8 x, v8 &y, v8 &slope) {
   slope = cdf + x * e * 0.39894228f;
 }
 
-// acc[r] += sum over k of A(r, k) B[k][0:16], of R rows. A is row-major with this stride, or column-major.
-template <int R, bool COLUMNS>
-INLINE void multiply_tile(int K, const float *A, long stride, const float *B, long b_stride, v8 (&acc)[R][2]) {
+// acc[r] += sum over k of A(r, k) B[k], of R rows and 8 V columns. A is row-major with this stride, or column-major.
+template <int R, bool COLUMNS, int V>
+INLINE void multiply_tile(int K, const float *A, long stride, const float *B, long b_stride, v8 (&acc)[R][V]) {
   for (int k = 0; k < K; k++) {
-    const v8 b0 = load(B), b1 = load(B + 8);
+    v8 b[V];
+    for (int v = 0; v < V; v++) b[v] = load(B + 8 * v);
     B += b_stride;
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; r++) {
       const float a = COLUMNS ? A[r] : A[r * stride];
-      acc[r][0] += a * b0;
-      acc[r][1] += a * b1;
+      for (int v = 0; v < V; v++) acc[r][v] += a * b[v];
     }
     A += COLUMNS ? stride : 1;
   }
 }
 
-// The numbers of rows that a product computes at a time: six use all registers, the last ones are 4, 2 or 1.
+// The numbers of rows that a product computes at a time: as many as there are registers for, the last ones 4, 2 or 1.
 template <int N> struct Rows {
   static constexpr int value = N;
 };
-template <class F> INLINE void in_tiles(int begin, int end, F f) {
+template <int MOST, class F> INLINE void in_tiles(int begin, int end, F f) {
   int i = begin;
-  for (; end - i >= 6 && end - i != 8; i += 6) f(Rows<6>(), i);
+  for (; end - i >= MOST && end - i != MOST + 2; i += MOST) f(Rows<MOST>(), i);
   for (; end - i >= 4; i += 4) f(Rows<4>(), i);
   for (; end - i >= 2; i += 2) f(Rows<2>(), i);
   for (; end - i >= 1; i += 1) f(Rows<1>(), i);
 }
 
 // f(row, two vectors) for each of M rows of A B, where A is (M, K) and B [K][16].
-// With COLUMNS, A lies transposed: A(r, k) is A[k * stride + r].
+// With COLUMNS, A lies transposed: A(r, k) is A[k * stride + r]. With `half`, only the first vector is computed.
 template <bool COLUMNS, class F>
-INLINE void multiply(int M, int K, const float *A, long stride, const float *B, F f) {
-  in_tiles(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
+INLINE void multiply(int M, int K, const float *A, long stride, const float *B, bool half, F f) {
+  if (half) {
+    in_tiles<12>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
+      constexpr int R = decltype(rows)::value;
+      v8 acc[R][1] = {};
+      multiply_tile<R, COLUMNS>(K, A + i * (COLUMNS ? 1 : stride), stride, B, PANEL, acc);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; r++) f(i + r, acc[r][0], fill(0.0f));
+    });
+    return;
+  }
+  in_tiles<6>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
     constexpr int R = decltype(rows)::value;
     v8 acc[R][2] = {};
     multiply_tile<R, COLUMNS>(K, A + i * (COLUMNS ? 1 : stride), stride, B, PANEL, acc);
@@ -168,11 +178,13 @@ INLINE void multiply(int M, int K, const float *A, long stride, const float *B, 
 }
 
 // The same on several panels B [panel][K][16]: f(panel, row, two vectors). Each part of A serves two panels at a time.
+// With `half`, that is so of the last panel.
 template <bool COLUMNS, class F>
-INLINE void multiply_panels(int M, int K, const float *A, long stride, const float *B, int panels, F f) {
-  for (int first = 0; first < panels; first += 2) {
-    const int last = first + 2 < panels ? first + 2 : panels;
-    in_tiles(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
+INLINE void multiply_panels(int M, int K, const float *A, long stride, const float *B, int panels, bool half, F f) {
+  const int whole = panels - (half && panels);
+  for (int first = 0; first < whole; first += 2) {
+    const int last = first + 2 < whole ? first + 2 : whole;
+    in_tiles<6>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
       constexpr int R = decltype(rows)::value;
       for (int p = first; p < last; p++) {
         v8 acc[R][2] = {};
@@ -182,16 +194,25 @@ INLINE void multiply_panels(int M, int K, const float *A, long stride, const flo
       }
     });
   }
+  if (whole < panels)
+    in_tiles<12>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
+      constexpr int R = decltype(rows)::value;
+      v8 acc[R][1] = {};
+      multiply_tile<R, COLUMNS>(K, A + i * (COLUMNS ? 1 : stride), stride, B + (long)whole * K * PANEL, PANEL, acc);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; r++) f(whole, i + r, acc[r][0], fill(0.0f));
+    });
 }
 
-// A product whose second factor is token-major: adds to C (M, N) the sum over 16 tokens of A[m][t] B[t][n].
+// A product whose second factor is token-major: adds to C (M, N) the sum over a panel's tokens of A[m][t] B[t][n].
 // Rows of B and C are at least N rounded up to 16 long.
-INLINE void multiply_tokens(int M, int N, const float *A, const float *B, long b_stride, float *C, long c_stride) {
+INLINE void multiply_tokens(int M, int N, int tokens, const float *A, const float *B, long b_stride, float *C,
+                            long c_stride) {
   for (int j = 0; j < N; j += PANEL)
-    in_tiles(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
+    in_tiles<6>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
       constexpr int R = decltype(rows)::value;
       v8 acc[R][2] = {};
-      multiply_tile<R, false>(PANEL, A + (long)i * PANEL, PANEL, B + j, b_stride, acc);
+      multiply_tile<R, false>(tokens, A + (long)i * PANEL, PANEL, B + j, b_stride, acc);
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++) add2(C + (i + r) * c_stride + j, acc[r][0], acc[r][1]);
     });

@@ -297,6 +297,9 @@ struct Plan {
     if (net.rotates() && std::max(P + furthest, last - 1) - origin >= net.model.rotary_length) return TOO_LONG;
     return OK;
   }
+  // Whether a panel has so few tokens that its second half is left out of products, and how many are computed.
+  bool half(int p) const { return S - p * PANEL <= PANEL / 2; }
+  int width(int p) const { return half(p) ? PANEL / 2 : PANEL; }
   int at(int t) const { return P + position[std::min(t, S - 1)] - origin; }  // of a new token in the rotary table
   int example_at(int t) const { return PE + position[std::min(t, S - 1)] - example_origin; }
 };

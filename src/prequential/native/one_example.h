@@ -23,7 +23,7 @@ static void score_one(const Net &net, const float *keys, int first, int last, in
           const v8 re = load(at), im = load(at + PANEL);
           store(at, re * c - im * s), store(at + PANEL, re * s + im * c);
         }
-    multiply<false>(net.H, K, q, K, panel,
+    multiply<false>(net.H, K, q, K, panel, false,
                     [&](int head, v8 x, v8 y) { store2(scores + head * stride + (m - first), x, y); });
   }
   const int count = last - first;

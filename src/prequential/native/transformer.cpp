@@ -151,14 +151,14 @@ class Trainer {
   bool sum_products(Gradient &g, int begin, int end) {
     v8 probe = fill(0.0f);
     for (int j = 0; j < g.cols; j += PANEL)
-      in_tiles(begin, end, [&](auto rows, int i) __attribute__((always_inline)) {
+      in_tiles<6>(begin, end, [&](auto rows, int i) __attribute__((always_inline)) {
         constexpr int R = decltype(rows)::value;
         v8 acc[R][2] = {};
         for (size_t s = 0; s < passes_.size(); s++) {
           const float *left = g.of_streams[s].first + (long)i * PANEL, *right = g.of_streams[s].second + j;
           for (int p = 0; p < passes_[s]->plan.panels; p++)
-            multiply_tile<R, false>(PANEL, left + p * g.panel_stride, PANEL, right + (long)p * PANEL * g.stride,
-                                    g.stride, acc);
+            multiply_tile<R, false>(passes_[s]->plan.width(p), left + p * g.panel_stride, PANEL,
+                                    right + (long)p * PANEL * g.stride, g.stride, acc);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
