@@ -9,7 +9,7 @@
 //               labels (P,) int64. Column c < P is a past example, column P + i is row i of x. Row i may use the columns
 //               lo[i] <= c < hi[i]. The result is (n, K) float32, log-probabilities.
 //   mixer       log-probabilities (M, n, K) float32 of M experts; R products of them; log-weights (M + R,) and exponents
-//               (R, M) float64. What experts and products say of one row is (M + R, K) float64.
+//               (R, M) float64. What experts and products say of one row is (M + 2 R, K) float64.
 //   normalizer  x (n, W) float64; statistics (columns,) float64, where columns is W, or 2 W if features are also given by
 //               the latest examples; the result is (n, columns) float32.
 //
@@ -259,13 +259,49 @@ inline d4 vexp(d4 x) {
     return tiny ? d4{} : made;
 }
 
-// The sum of exp(x - most) over n numbers.
-double sum_exp(const double* x, int64_t n, double most) {
+// log of four normal numbers above 0; within 2 ulp of std::log.
+inline d4 vlog(d4 x) {
+    const l4 bits = reinterpret_cast<l4>(x);
+    l4 exponent = (bits >> 52) - 1023;
+    d4 m = reinterpret_cast<d4>((bits & 0x000fffffffffffffLL) | 0x3ff0000000000000LL);  // in [1, 2)
+    const l4 large = m > 1.4142135623730951;
+    m = large ? m * 0.5 : m;
+    exponent -= large;  // -1 where it is
+    const d4 t = (m - 1.0) / (m + 1.0), t2 = t * t;
+    d4 p = t2 * (1.0 / 21.0) + 1.0 / 19.0;
+    p = p * t2 + 1.0 / 17.0;
+    p = p * t2 + 1.0 / 15.0;
+    p = p * t2 + 1.0 / 13.0;
+    p = p * t2 + 1.0 / 11.0;
+    p = p * t2 + 1.0 / 9.0;
+    p = p * t2 + 1.0 / 7.0;
+    p = p * t2 + 1.0 / 5.0;
+    p = p * t2 + 1.0 / 3.0;
+    const d4 e = __builtin_convertvector(exponent, d4);
+    return e * 0.693147180369123816490 + (2.0 * t + (2.0 * t * t2 * p + e * 1.90821492927058770002e-10));
+}
+
+// exp(x - most) of n numbers, and their sum.
+double sum_exp(const double* x, int64_t n, double most, double* out) {
     d4 total = {};
     for (int64_t k = 0; k < n; k += 4) {
-        total += vexp(load(x + k, n - k, d4{} - INF) - most);
+        const d4 made = vexp(load(x + k, n - k, d4{} - INF) - most);
+        for (int64_t i = 0; i < 4 && k + i < n; i++) out[k + i] = made[i];
+        total += made;
     }
     return (total[0] + total[1]) + (total[2] + total[3]);
+}
+
+// The mixture of parts (J, up to four lanes), K apart, where all of them are too small for their sum.
+d4 log_mixture(const double* parts, int64_t K, int64_t J, const double* log_weights, int64_t lanes) {
+    d4 most = d4{} - INF, total = {};
+    for (int64_t j = 0; j < J; j++) {
+        const d4 v = load(parts + j * K, lanes, d4{}) + log_weights[j];
+        most = v > most ? v : most;
+    }
+    for (int64_t j = 0; j < J; j++) total += vexp(load(parts + j * K, lanes, d4{}) + log_weights[j] - most);
+    for (int64_t i = 0; i < lanes; i++) most[i] += std::log(total[i]);
+    return most;
 }
 
 struct Rates {
@@ -280,7 +316,8 @@ struct Shape {
     int64_t free() const { return num_seen < 0 ? 0 : std::max<int64_t>(K - num_seen, 0); }
 };
 
-// What all parts say, (M + R, K), and their mixture (K,), of one row whose experts lie `stride` apart.
+// What all parts say and their mixture (K,), of one row whose experts lie `stride` apart. `parts` gets (M + 2 R, K): the
+// logarithms of experts and products, and the probabilities of the products.
 void mix_row(
     const Shape& s, const float* log_probs, int64_t stride, const double* log_weights, const double* exponents,
     double lowest, double* parts, double* mixed
@@ -295,7 +332,7 @@ void mix_row(
         for (int64_t k = first_free; k < K; k++) to[k] = from[k] + log_free;
     }
     for (int64_t r = 0; r < R; r++) {
-        double* product = parts + (M + r) * K;
+        double *product = parts + (M + r) * K, *probs = parts + (M + R + r) * K;
         std::fill(product, product + K, 0.0);
         for (int64_t m = 0; m < M; m++) {
             const double exponent = exponents[r * M + m];
@@ -304,28 +341,30 @@ void mix_row(
         }
         double most = -INF;
         for (int64_t k = 0; k < K; k++) most = product[k] > most ? product[k] : most;
-        const double of_seen = sum_exp(product, first_free, most);
-        const double of_free = first_free < K ? sum_exp(product + first_free, K - first_free, most) : 0.0;
-        const double log_total = most + std::log(of_seen + of_free * part_of_free);
+        const double of_seen = sum_exp(product, first_free, most, probs);
+        const double of_free = sum_exp(product + first_free, K - first_free, most, probs + first_free);
+        const double total = of_seen + of_free * part_of_free, log_total = most + std::log(total);
         for (int64_t k = 0; k < K; k++) product[k] -= log_total;
+        for (int64_t k = 0; k < K; k++) probs[k] /= total;
     }
+    double few[16];  // the weights of the products, where these are not many
+    for (int64_t r = 0; r < std::min<int64_t>(R, 16); r++) few[r] = std::exp(log_weights[M + r]);
     for (int64_t k = 0; k < K; k += 4) {
         const int64_t lanes = std::min<int64_t>(4, K - k);
-        d4 most = d4{} - INF, total = {};
-        for (int64_t j = 0; j < M + R; j++) {
-            const d4 v = load(parts + j * K + k, lanes, d4{}) + log_weights[j];
-            most = v > most ? v : most;
+        d4 total = {};
+        for (int64_t m = 0; m < M; m++) total += vexp(load(parts + m * K + k, lanes, d4{}) + log_weights[m]);
+        for (int64_t r = 0; r < R; r++) {
+            total += load(parts + (M + R + r) * K + k, lanes, d4{}) * (r < 16 ? few[r] : std::exp(log_weights[M + r]));
         }
-        for (int64_t j = 0; j < M + R; j++) {
-            total += vexp(load(parts + j * K + k, lanes, d4{}) + log_weights[j] - most);
-        }
-        for (int64_t i = 0; i < lanes; i++) {
-            mixed[k + i] = most[i] + std::log(total[i]) - (k + i >= first_free ? log_free : 0.0);
-        }
+        bool tiny = false;
+        for (int64_t i = 0; i < lanes; i++) tiny |= !(total[i] > 1e-290);
+        d4 made = vlog(total);
+        if (tiny) made = log_mixture(parts + k, K, M + R, log_weights, lanes);
+        for (int64_t i = 0; i < lanes; i++) mixed[k + i] = made[i] - (k + i >= first_free ? log_free : 0.0);
     }
 }
 
-// Weights and exponents after the label `y`, of which the parts (M + R, K) are what was said before.
+// Weights and exponents after the label `y`, of which the parts are what `mix_row` gave.
 void learn_row(
     const Shape& s, const double* parts, int64_t y, double speed, const Rates& rates, double* log_weights,
     double* exponents
@@ -333,13 +372,13 @@ void learn_row(
     const int64_t M = s.M, R = s.R, K = s.K, first_free = s.free() ? s.num_seen : K;
     const double part_of_free = s.free() ? 1.0 / static_cast<double>(s.free()) : 1.0;
     for (int64_t r = 0; r < R; r++) {
-        const double* product = parts + (M + r) * K;
+        const double* probs = parts + (M + R + r) * K;
         double* of = exponents + r * M;
-        for (int64_t first = 0; first < M; first += 8) {  // of each class id, exp once for eight experts
+        for (int64_t first = 0; first < M; first += 8) {
             const int64_t count = std::min<int64_t>(8, M - first);
             d4 expected[8] = {};
             for (int64_t k = 0; k < K; k += 4) {
-                d4 p = vexp(load(product + k, K - k, d4{} - INF));
+                d4 p = load(probs + k, K - k, d4{});
                 for (int64_t i = std::max<int64_t>(first_free - k, 0); i < 4; i++) p[i] *= part_of_free;
                 for (int64_t m = 0; m < count; m++) {
                     const d4 b = load(parts + (first + m) * K + k, K - k, d4{});
@@ -458,7 +497,7 @@ EXPORT int prequential_metric_gradient(
 }
 
 // The mixture (n, K) of n rows, each by weights of its own if weight_rows is n, or by the same if it is 1. `parts`
-// (n, M + R, K) is what all parts said, or null. num_seen may be null. 1: no memory, or sizes that cannot be.
+// (n, M + 2 R, K) gets what all parts said, as `mix_row` has it, or is null. num_seen may be null. 1: no memory, or sizes that cannot be.
 EXPORT int prequential_mix(
     int64_t M, int64_t R, int64_t n, int64_t K, const float* log_probs, const int64_t* num_seen, int64_t weight_rows,
     const double* log_weights, const double* exponents, double lowest, double* parts, double* mixed
@@ -467,7 +506,7 @@ EXPORT int prequential_mix(
     std::vector<double> scratch;
     if (parts == nullptr) {
         try {
-            scratch.resize(static_cast<size_t>((M + R) * K));
+            scratch.resize(static_cast<size_t>((M + 2 * R) * K));
         } catch (const std::bad_alloc&) {
             return 1;
         }
@@ -476,7 +515,7 @@ EXPORT int prequential_mix(
         const int64_t version = weight_rows == 1 ? 0 : i;
         mix_row(
             {M, R, K, num_seen ? num_seen[i] : -1}, log_probs + i * K, n * K, log_weights + version * (M + R),
-            exponents + version * R * M, lowest, parts ? parts + i * (M + R) * K : scratch.data(), mixed + i * K
+            exponents + version * R * M, lowest, parts ? parts + i * (M + 2 * R) * K : scratch.data(), mixed + i * K
         );
     }
     return 0;
@@ -502,7 +541,7 @@ EXPORT int prequential_mix_sequence(
     if (M < 1 || R < 0 || n < 0 || K < 1) return 1;
     std::vector<double> parts;
     try {
-        parts.resize(static_cast<size_t>((M + R) * K));
+        parts.resize(static_cast<size_t>((M + 2 * R) * K));
     } catch (const std::bad_alloc&) {
         return 1;
     }

@@ -185,7 +185,7 @@ class NativeExperts:
         *,
         lowest: float,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """The mixture (n, K) of log-probabilities (M, n, K); for one row also what each part says, (1, M + R, K).
+        """The mixture (n, K) of log-probabilities (M, n, K); for one row also what `mix_learn` needs of it.
 
         With `num_seen` (n,), the class ids from there on are mixed as one label. Weights (M + R,) and exponents (R, M)
         may also be those of each row, (n, M + R) and (n, R, M).
@@ -193,7 +193,7 @@ class NativeExperts:
         log_probs = _fitted(log_probs, _F32)
         M, n, K = log_probs.shape
         R = exponents.shape[-2]
-        mixed, parts = np.empty((n, K)), np.empty((1, M + R, K)) if n == 1 else None
+        mixed, parts = np.empty((n, K)), np.empty((1, M + 2 * R, K)) if n == 1 else None
         seen_at = None if num_seen is None else address(num_seen := _fitted(num_seen, _I64))
         failed = self._mix(
             M, R, n, K, address(log_probs), seen_at, 1 if log_weights.ndim == 1 else len(log_weights),
