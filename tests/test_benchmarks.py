@@ -108,3 +108,26 @@ def test_words_decide_the_queue_of_a_ticket(load: Callable[[str], Any]) -> None:
     ]
     assert np.mean(hits) > 0.9
     assert tickets.measure("text:64", [0], 40).startswith("| text:64 | ")
+
+
+def test_one_row_at_a_time_is_measured_inside_and_outside_the_network(
+    load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = load("one_at_a_time")
+    monkeypatch.setattr(bench, "AXES", {"window": (16, 32)})
+    monkeypatch.setattr(bench, "INPUTS", ("dict", "observe"))
+    threads = torch.get_num_threads()
+    try:
+        feeds = bench.main(["--quick", "--out", str(tmp_path)])
+    finally:
+        torch.set_num_threads(threads)
+    assert [feed.rows for feed in feeds] == ["list", "list", "dict", "observe"]
+    for feed in feeds:
+        chunk = feed.learner.settings.chunk_size
+        assert len(feed.predict) == 2 * chunk == len(feed.learn) + len(feed.due)
+        assert feed.network > 0
+        spent = (sum(feed.predict) + sum(feed.learn) + sum(feed.due)) / chunk
+        assert 0 < sum(feed.outside) < spent
+    lines = (tmp_path / "one_at_a_time.md").read_text().splitlines()
+    assert len(lines) == 2 + len(feeds)
+    assert (tmp_path / "one_at_a_time.png").stat().st_size > 1000

@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -536,3 +537,92 @@ class TestFormat:
 def _payload(journal, position):
     at, size = record_places(journal)[position]
     return (journal.directory / "log.bin").read_bytes()[at + HEAD : at + size]
+
+
+class TestScratch:
+    """A journal that need not survive its process keeps its latest records in memory."""
+
+    def make(self, path, count=10):
+        journal = Journal(path, write=True, scratch=True)
+        for t in range(count):
+            journal.append(np.full((1, 2), float(t)), ["even", "odd"][t % 2 :][:1])
+        return journal
+
+    def add(self, journal, stop):
+        for t in range(len(journal), stop):
+            journal.append(np.full((1, 2), float(t)), [t])
+
+    def test_records_wait_in_memory_and_are_read_all_the_same(self, tmp_path):
+        journal = self.make(tmp_path)
+        size = (tmp_path / "log.bin").stat().st_size
+        assert journal._log.end > size
+        assert journal.read(7, 10).x[:, 0].tolist() == [7, 8, 9]
+        assert (tmp_path / "log.bin").stat().st_size == journal._log.end
+        assert journal.read(0, 10).y == ["even", "odd"] * 5
+        for t in range(10, 1000):  # many more than wait
+            journal.append(np.full((1, 2), float(t)), [t])
+            assert len(journal._log._tail) <= 1 << 14
+        assert journal.read(0, 1000).x[:, 1].tolist() == list(range(1000))
+
+    @pytest.mark.parametrize("read", [False, True])
+    def test_what_is_taken_back_is_gone_wherever_it_is(self, tmp_path, read):
+        journal = self.make(tmp_path)
+        mark = journal.mark()
+        journal.append(np.full((1, 2), 77.0), ["wrong"])
+        if read:  # it is in the file now
+            assert journal.read(10, 11).y == ["wrong"]
+            journal.append(np.full((1, 2), 78.0), ["wrong"])
+        journal.rollback(mark)
+        journal.append(np.full((1, 2), 10.0), ["even"])
+        assert len(journal) == 11
+        assert journal.read(0, 11).x[:, 0].tolist() == list(range(11))
+        assert journal.damaged() == []
+
+    def test_a_copy_and_a_fingerprint_are_of_all_of_it(self, tmp_path):
+        journal = self.make(tmp_path / "one")
+        before = journal.fingerprint()
+        journal.append(np.full((1, 2), 10.0), ["even"])
+        assert journal.fingerprint() != before
+        journal.append(np.full((1, 2), 11.0), ["odd"])
+        journal.copy(tmp_path / "two")
+        assert Journal(tmp_path / "two").read(0, 12).x[:, 0].tolist() == list(range(12))
+
+    def test_what_the_disk_refuses_can_be_written_later(self, tmp_path, monkeypatch):
+        journal = self.make(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+            with pytest.raises(StorageError, match="No space left"):
+                journal.read(0, 10)
+            with pytest.raises(StorageError, match="No space left"):
+                self.add(journal, 1000)
+        length = len(journal)
+        assert 20 < length < 1000
+        journal.append(np.full((1, 2), float(length)), [length])
+        assert journal.read(0, length + 1).x[:, 0].tolist() == list(range(length + 1))
+
+    def test_a_forked_process_reads_all_and_writes_nothing(self, tmp_path):
+        journal = self.make(tmp_path)
+        process = os.fork()
+        if process == 0:
+            good = journal.read(0, 10).x[:, 0].tolist() == list(range(10))
+            os._exit(0 if good else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+        journal.append(np.full((1, 2), 10.0), ["even"])
+        assert journal.read(0, 11).x[:, 0].tolist() == list(range(11))
+
+    def test_another_thread_reads_while_records_are_added(self, tmp_path):
+        journal, wrong = self.make(tmp_path), []
+
+        def read():
+            while len(journal) < 600:
+                stop = len(journal)
+                found = journal.read(0, stop).x[:, 0].tolist()
+                if found != list(range(stop)):
+                    wrong.append(stop)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        self.add(journal, 600)
+        thread.join(60)
+        assert not thread.is_alive()
+        assert not wrong

@@ -6,6 +6,7 @@ import contextlib
 import os
 import struct
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -45,9 +46,14 @@ class Index:
         self._temporary: IO[bytes] | None = None
         self._waiting: list[int] = []  # offsets that are not in the file yet
         self._first = 0  # the position of the first of them
+        self.lock = threading.RLock()  # of these two
 
     def offsets(self, start: int, stop: int) -> list[int]:
         """Where the records of these positions begin; fewer where it does not go so far."""
+        with self.lock:
+            return self._offsets(start, stop)
+
+    def _offsets(self, start: int, stop: int) -> list[int]:
         written = min(stop, self._first) if self._waiting else stop  # entries before this are in the file
         offsets: list[int] = []
         if start < written:
@@ -98,21 +104,23 @@ class Index:
 
     def append(self, position: int, offsets: Sequence[int]) -> None:
         """Sets the offsets of the records at the end of the log; those from this position on are forgotten."""
-        kept = position - self._first
-        if not 0 <= kept <= len(self._waiting):
-            self.flush()
-            kept = 0
-        if not kept:
-            self._first = position
-        self._waiting[kept:] = offsets
-        if len(self._waiting) >= WAITING:
-            self.flush()
+        with self.lock:
+            kept = position - self._first
+            if not 0 <= kept <= len(self._waiting):
+                self.flush()
+                kept = 0
+            if not kept:
+                self._first = position
+            self._waiting[kept:] = offsets
+            if len(self._waiting) >= WAITING:
+                self.flush()
 
     def flush(self) -> None:
         """Writes what waits in memory."""
-        if self._waiting:
-            self._put(self._first, np.asarray(self._waiting, "<u8").tobytes(), self._temporary is not None)
-            self._waiting = []
+        with self.lock:
+            if self._waiting:
+                self._put(self._first, np.asarray(self._waiting, "<u8").tobytes(), self._temporary is not None)
+                self._waiting = []
 
     def fill(self, start: int, count: int, offset: int, *, temporary: bool = False) -> None:
         """Sets the offset of many positions that one record covers."""

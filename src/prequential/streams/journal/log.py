@@ -399,6 +399,7 @@ def _new_locks() -> None:
     """In a forked process: the threads that held locks do not exist there."""
     for log in list(_scratch_logs):
         log._tail_lock = threading.RLock()
+        log.index.lock = threading.RLock()
 
 
 os.register_at_fork(before=_flush_all, after_in_child=_new_locks)
