@@ -124,10 +124,12 @@ def test_one_row_at_a_time_is_measured_inside_and_outside_the_network(
     assert [feed.rows for feed in feeds] == ["list", "list", "dict", "observe"]
     for feed in feeds:
         chunk = feed.learner.settings.chunk_size
-        assert len(feed.predict) == 2 * chunk == len(feed.learn) + len(feed.due)
+        assert len(feed.turns) == 2
         assert feed.network > 0
-        spent = (sum(feed.predict) + sum(feed.learn) + sum(feed.due)) / chunk
-        assert 0 < sum(feed.outside) < spent
+        (turn,) = feed.quiet()
+        assert turn.total == min(other.total for other in feed.turns)
+        assert len(turn.predict) == chunk == len(turn.learn) + 1
+        assert 0 < turn.outside * chunk < turn.total
     lines = (tmp_path / "one_at_a_time.md").read_text().splitlines()
     assert len(lines) == 2 + len(feeds)
     assert (tmp_path / "one_at_a_time.png").stat().st_size > 1000
