@@ -6,6 +6,7 @@ import pytest
 from prequential import ArrayStream, LastLabel, Learner, evaluate, make_learner
 from prequential.errors import BadSetting
 from prequential.evaluation.late_labels import LateLabels
+from prequential.native.library import library
 from prequential.testing.examples import make_examples
 
 X, Y = make_examples(90)
@@ -28,7 +29,9 @@ def one_at_a_time(learner, delay):
     """The same protocol in plain words: predict row t, then learn row t - delay."""
     losses, waiting = [], []
     for t in range(len(Y)):
-        log_p = learner.predict_log_proba_late(X[t : t + 1], X[[row for row, _ in waiting]] if waiting else None)
+        since = sum(asked_at == learner.position for _, asked_at in waiting)
+        rows = X[[row for row, _ in waiting]] if waiting else None
+        log_p = learner.predict_log_proba_late(X[t : t + 1], rows, since=since)
         known = learner.labels.known
         label = log_p[0, known.index(Y[t])] if Y[t] in known else None
         if label is None:
@@ -40,6 +43,57 @@ def one_at_a_time(learner, delay):
             row, asked_at = waiting.pop(0)
             learner.learn_many(X[row : row + 1], [Y[row]], [asked_at])
     return np.array(losses)
+
+
+def batches_one_at_a_time(learner, batch):
+    """Labels in batches in plain words: predict each row of a batch, then learn each of them."""
+    losses = []
+    for start in range(0, len(Y), batch):
+        stop, position = min(start + batch, len(Y)), learner.position
+        for t in range(start, stop):
+            log_p = learner.predict_log_proba_late(X[t : t + 1], X[start:t], since=t - start)
+            known = learner.labels.known
+            unseen = log_p[0, len(known) :]
+            missing = np.logaddexp.reduce(unseen) - np.log(len(unseen)) if len(unseen) else None
+            losses.append(-(log_p[0, known.index(Y[t])] if Y[t] in known else missing))
+        for t in range(start, stop):
+            learner.learn_many(X[t : t + 1], [Y[t]], [position])
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("batch", [3, 10, 50])
+@pytest.mark.parametrize("model", ["pi", "two-token"])
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_the_blocks_of_the_batch_protocol_are_the_loop_in_plain_words(batch, model, engine):
+    if engine == "native" and (model != "pi" or library().library is None):
+        pytest.skip("not in the native core")
+
+    def make():
+        return small(model=model, engine=engine)
+
+    assert np.allclose(charged(make(), label_batches=batch), batches_one_at_a_time(make(), batch), atol=2e-4)
+
+
+@pytest.mark.parametrize("protocol", [{"delay": 6}, {"label_batches": 10}, {"label_batches": 50}])
+def test_both_engines_charge_the_same(protocol):
+    if library().library is None:
+        pytest.skip(library().reason)
+    torch_, native = (charged(small(engine=engine), **protocol) for engine in ("torch", "native"))
+    assert np.allclose(torch_, native, atol=2e-3)
+
+
+@pytest.mark.parametrize("model", ["pi", "two-token"])
+def test_rows_that_wait_for_the_same_labels_are_seen_without_theirs(model):
+    """Another x before a row changes its prediction, where both wait; another label does not."""
+    learner = small(model=model, engine="torch")
+    learner.learn_many(X[:40], Y[:40])
+    rows = X[40:46].copy()
+    before = learner.predict_log_proba_late(rows)
+    rows[2] += 1
+    after = learner.predict_log_proba_late(rows)
+    changed = np.abs(before - after).max(1) > 1e-6
+    assert changed[3:].any()
+    assert not changed[:2].any()
 
 
 @pytest.mark.parametrize("delay", [1, 5, 20])

@@ -100,3 +100,12 @@ def test_what_is_kept_beyond_the_window_is_bounded_and_saved():
     assert torch.equal(loaded.committed(beyond=True).tokens[0], context.committed(beyond=True).tokens[0])
     position = LookBack.of_queries(np.array([0]), np.array([10 * MAX_LAG])).position
     assert position.tolist() == [MAX_LAG]
+
+
+def test_rows_of_a_chunk_that_wait_for_the_same_labels_see_each_other():
+    """Rows 0-2 were asked when 10 labels were out, rows 3-4 when the next ones had arrived, row 5 at once."""
+    bound = np.array([[-10, -10, -10, 2, 2, 5]])
+    assert LookBack(bound, np.arange(6), True).first_unlabeled.tolist() == [[0, 0, 0, 3, 3, 5]]
+    chunk = np.array([7, 7, 8, 8, 8, 8])
+    assert LookBack(bound, np.arange(6), False, chunk).first_unlabeled.tolist() == [[0, 0, 2, 3, 3, 5]]
+    assert LookBack.of_lags(np.zeros((1, 4), int)).first_unlabeled.tolist() == [[0, 1, 2, 3]]

@@ -328,9 +328,9 @@ class IdsTwice(Counts):
 
 
 class IdsLearned(Counts):
-    def _predict_late(self, x, waiting):
+    def _predict_late(self, x, waiting, since):
         self.position += 1
-        return super()._predict_late(x, waiting)
+        return super()._predict_late(x, waiting, since)
 
 
 class Threads(Counts):
@@ -361,7 +361,7 @@ class Evaluate(Counts):
 class LateLabels(Counts):
     """Learns a whole piece of labels before it answers what was asked before they arrived."""
 
-    def _observe_late(self, rows, class_ids):
+    def _observe_late(self, rows, class_ids, since):
         self._learn(rows[: len(class_ids)], class_ids)
         return self._predict(rows[-len(class_ids) :])
 
@@ -369,8 +369,8 @@ class LateLabels(Counts):
 class LateLabelsInputs(Counts):
     """Shifts what is asked together by its mean, which later questions take part in."""
 
-    def _predict_late(self, x, waiting):
-        return super()._predict_late(x - x.mean(0), waiting)
+    def _predict_late(self, x, waiting, since):
+        return super()._predict_late(x - x.mean(0), waiting, since)
 
 
 class Memory(Counts):

@@ -90,7 +90,8 @@ class LateLabels:
         asked = position + (0 if self._rows is None else len(self._rows))
         if asked < min(position + self.delay, stop):  # at the start: the first rows are asked before any label arrives
             first = stream.read(asked, min(position + self.delay, stop))
-            log_p = learner.predict_log_proba_late(first.x, None if self._rows is None else self._rows.x)
+            waiting_x = None if self._rows is None else self._rows.x
+            log_p = learner.predict_log_proba_late(first.x, waiting_x, since=0 if waiting_x is None else len(waiting_x))
             self._keep(first, log_p, np.full(len(first), learner.num_seen))
             asked += len(first)
         assert self._rows is not None
@@ -101,7 +102,8 @@ class LateLabels:
         if num_new > 0:
             new = stream.read(asked, asked + num_new)
             answered = [*waiting.y, *new.y][:num_new]
-            log_p, num_seen = learner.observe_late(waiting.x, new.x, answered, asked_at[:num_new])
+            since = len(waiting) if learner.position == self._first else 0  # all were asked before the first label
+            log_p, num_seen = learner.observe_late(waiting.x, new.x, answered, asked_at[:num_new], since=since)
             self._keep(new, log_p, num_seen)
         rows = self._rows
         if num_new < count:  # the stream is over, the labels are not

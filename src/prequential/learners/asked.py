@@ -11,7 +11,7 @@ import math
 import time
 import uuid
 from collections.abc import Hashable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,6 +108,11 @@ class Asked:
         newest = islice(reversed(self.pending.values()), SEEN)
         found = [ask.x for ask in newest if ask.x.shape == like.shape[1:]][::-1]
         return np.stack(found).astype(like.dtype) if found else None
+
+    def count_since(self, asked_at: int) -> int:
+        """How many of the latest predictions that wait were asked since so many labels have arrived."""
+        newest = islice(reversed(self.pending.values()), SEEN)
+        return sum(1 for _ in takewhile(lambda ask: ask.asked_at == asked_at, newest))
 
     def class_id(self, name: str) -> int | None:
         """The class id with which an id was answered, as far back as that is remembered."""

@@ -165,15 +165,17 @@ class OnlineLearner(ABC):
             return None
         return by_id.learn(self, [id], [y]) if x is None else by_id.learn_with_x(self, x, y, id)
 
-    def predict_log_proba_late(self, xs: Any, waiting: Any = None) -> np.ndarray:
+    def predict_log_proba_late(self, xs: Any, waiting: Any = None, *, since: int = 0) -> np.ndarray:
         """Log-probabilities (n, capacity) of n examples that are asked one after another, while labels are out.
 
-        `waiting` are the examples that were asked before and whose labels have not arrived, oldest first. Each of xs
-        waits, too, when the next one is asked. Changes nothing.
+        `waiting` are the examples that were asked before and whose labels have not arrived, oldest first, the last
+        `since` of them since the newest label arrived. Each of xs waits, too, when the next one is asked. Changes
+        nothing.
         """
         with self._guard.reading():
             x = self._checked(xs)
-            return self._predict_late(x, x[:0] if waiting is None or not len(waiting) else self._checked(waiting))
+            rows = x[:0] if waiting is None or not len(waiting) else self._checked(waiting)
+            return self._predict_late(x, rows, since)
 
     def learn_many(
         self, xs: Any = None, ys: Any = None, asked_at: Any = None, *, ids: Sequence[Any] | None = None
@@ -199,12 +201,12 @@ class OnlineLearner(ABC):
         return self._take_in(xs, ys, self._charged, origins=origins)
 
     def observe_late(
-        self, waiting: Any, xs: Any, ys: Sequence[Hashable], asked_at: Any = None
+        self, waiting: Any, xs: Any, ys: Sequence[Hashable], asked_at: Any = None, *, since: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
         """Predicts n examples in turn, and after each of them learns the oldest one whose label is still out.
 
-        `waiting` are the examples that were asked before, as for `predict_log_proba_late`; `ys` (n,) are the labels of
-        the n oldest of `waiting` and `xs` together, and `asked_at` is theirs. Gives the log-probabilities
+        `waiting` and `since` are as for `predict_log_proba_late`; `ys` (n,) are the labels of the n oldest of `waiting`
+        and `xs` together, and `asked_at` is theirs. Gives the log-probabilities
         (n, capacity) of xs, and how many labels had been seen when each was asked.
         """
         with self._guard.changing():
@@ -213,11 +215,11 @@ class OnlineLearner(ABC):
                 raise BadInput(f"example {self.position}: got {len(rows)} inputs and {len(ys)} labels")
             if len(waiting):
                 rows = np.concatenate([self._checked(waiting), rows])
-            return self._take_in(rows[: len(ys)], ys, lambda _, ids: self._ask_and_learn(rows, ids), asked_at)
+            return self._take_in(rows[: len(ys)], ys, lambda _, ids: self._ask_and_learn(rows, ids, since), asked_at)
 
-    def _ask_and_learn(self, rows: np.ndarray, class_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _ask_and_learn(self, rows: np.ndarray, class_ids: np.ndarray, since: int) -> tuple[np.ndarray, np.ndarray]:
         num_seen = num_seen_before(class_ids, self.num_seen)
-        return self._observe_late(rows, class_ids), num_seen
+        return self._observe_late(rows, class_ids, since), num_seen
 
     def predict(self, x: Any, *, id: Any = None) -> Hashable | None:
         """Short for `predict_one`."""
@@ -474,8 +476,11 @@ class OnlineLearner(ABC):
     def _predict(self, x: np.ndarray) -> np.ndarray:
         """Log-probabilities (n, capacity), each example on its own; must not change the learner."""
 
-    def _predict_late(self, x: np.ndarray, waiting: np.ndarray) -> np.ndarray:
-        """The same for examples asked one after another behind others, all without labels; by default no different."""
+    def _predict_late(self, x: np.ndarray, waiting: np.ndarray, since: int) -> np.ndarray:
+        """The same for examples asked one after another behind others, all without labels; by default no different.
+
+        The last `since` of those others were asked after the newest label arrived.
+        """
         return self._predict(x)
 
     @abstractmethod
@@ -491,12 +496,12 @@ class OnlineLearner(ABC):
             self._count_labels(class_ids[i : i + 1])
         return np.concatenate(rows)
 
-    def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+    def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray, since: int) -> np.ndarray:
         """Predicts each of the last n rows, and then learns the next of the first n, which have these labels."""
         asked, waiting = rows[len(rows) - len(class_ids) :], len(rows) - len(class_ids)
         predicted, num_seen = [], num_seen_before(class_ids, self.num_seen)
         for i in range(len(class_ids)):
-            predicted.append(self._predict_late(asked[i : i + 1], rows[i : i + waiting]))
+            predicted.append(self._predict_late(asked[i : i + 1], rows[i : i + waiting], 0 if i else since))
             self._learn(rows[i : i + 1], class_ids[i : i + 1])
             self._count_labels(class_ids[i : i + 1])
         return join_rows(predicted, num_seen, self.labels.capacity)

@@ -65,7 +65,8 @@ def _asked_before(before: Ask, row: np.ndarray, name: str) -> tuple[np.ndarray, 
 
 def _predict(learner: Any, row: np.ndarray) -> Ask:
     waiting = learner.asked.latest(row)
-    log_proba = learner._predict_late(row, row[:0] if waiting is None else waiting)[0]
+    since = learner.asked.count_since(learner.position)
+    log_proba = learner._predict_late(row, row[:0] if waiting is None else waiting, since)[0]
     return Ask(row[0].copy(), learner.position, len(learner.labels), log_proba, now())
 
 

@@ -86,6 +86,12 @@ class Inputs:
         self._normalizer.extend(current.moved(after))
         return features
 
+    def transform_chunk(self, x: np.ndarray) -> np.ndarray:
+        """A chunk or its beginning, from the last boundary on. Changes nothing."""
+        if self._normalizer is None:
+            return self._scaled(x)
+        return self.transform_replayed(x, copy.copy(self._normalizer.committed))
+
     def commit(self, x: np.ndarray) -> np.ndarray:
         """A whole chunk, from the last boundary on."""
         if self._normalizer is None:

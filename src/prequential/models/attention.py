@@ -19,7 +19,7 @@ class Rotation(NamedTuple):
     """The rotary embedding of one pass, as unit complex numbers; that of the queries also scales the scores."""
 
     queries: Tensor  # (T, 1, K/2)
-    keys: Tensor  # (N+1, K/2)
+    keys: Tensor  # (N+1+U, K/2)
 
 
 class RotaryEmbedding(nn.Module):
@@ -53,9 +53,10 @@ class RotaryEmbedding(nn.Module):
         queries = self.table[past : past + tokens, None] * self.scale
         return Rotation(queries, self.table[: past + tokens + 1])
 
-    def at(self, queries: Tensor, keys: Tensor) -> Rotation:
-        """The rotations of tokens at these positions, (T,) and (N,)."""
-        return Rotation(self.table[queries, None] * self.scale, self.table[torch.cat([keys, keys.new_zeros(1)])])
+    def at(self, queries: Tensor, keys: Tensor, unlabeled: Tensor) -> Rotation:
+        """The rotations of tokens at these positions, (T,), (N,) and (U,)."""
+        all_keys = torch.cat([keys, keys.new_zeros(1), unlabeled])
+        return Rotation(self.table[queries, None] * self.scale, self.table[all_keys])
 
 
 def apply_rotary(x: Tensor, rotation: Tensor) -> Tensor:
@@ -67,18 +68,27 @@ def apply_rotary(x: Tensor, rotation: Tensor) -> Tensor:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, past: Past, attn_bias: Tensor, rotation: Rotation | None, num_heads: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    past: Past,
+    attn_bias: Tensor,
+    rotation: Rotation | None,
+    num_heads: int,
+    unlabeled: Past | None = None,
 ) -> Tensor:
     """Attention (B, T, HK) of the new tokens over the past ones, themselves, and a null key 0 with value 0.
 
     There is one key head, so the query heads are just more rows: no transposes, one product for all of them.
-    `attn_bias` (B or 1, TH, N+1) is 0 where a query may look and -inf elsewhere.
+    `attn_bias` (B or 1, TH, N+1) is 0 where a query may look and -inf elsewhere. With `unlabeled`, the new keys and
+    values (B, U, K) each without their labels, it has as many more columns.
     """
     B, T, _ = q.shape
     K = k.shape[-1]
     null = k.new_zeros(B, 1, K)
-    keys = torch.cat([past[0], k, null], 1)  # (B, N+1, K)
-    values = torch.cat([past[1], v, null], 1)
+    more = ((), ()) if unlabeled is None else ((unlabeled[0],), (unlabeled[1],))
+    keys = torch.cat([past[0], k, null, *more[0]], 1)  # (B, N+1+U, K)
+    values = torch.cat([past[1], v, null, *more[1]], 1)
     if rotation is not None:
         q, keys = apply_rotary(q.view(B, T, num_heads, K), rotation.queries), apply_rotary(keys, rotation.keys)
     else:

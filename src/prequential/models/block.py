@@ -73,14 +73,17 @@ class Block(nn.Module):
         if not self.attention:
             return h + self.out_proj(F.gelu(projected + self.mlp_bias)), past
         q, k, v, u = projected.split(self.in_sizes, -1)
+        # where labels come late, tokens may also see others without their labels: there are columns for that
+        unlabeled = (k, v) if attn_bias.shape[2] > past[0].shape[1] + k.shape[1] + 1 else None
         if self.key_labels is not None and self.value_labels is not None and y is not None:
             k, v = k + self.key_labels(y), v + self.value_labels(y)
         if q.dtype != h.dtype:  # in half precision the softmax is inexact and its backward pass slower
             with torch.autocast(q.device.type, enabled=False):
                 k, v = k.float(), v.float()
-                attended = attend(q.float(), k, v, past, attn_bias, rotation, self.num_heads)
+                unlabeled = None if unlabeled is None else (unlabeled[0].float(), unlabeled[1].float())
+                attended = attend(q.float(), k, v, past, attn_bias, rotation, self.num_heads, unlabeled)
         else:
-            attended = attend(q, k, v, past, attn_bias, rotation, self.num_heads)
+            attended = attend(q, k, v, past, attn_bias, rotation, self.num_heads, unlabeled)
         out = self.out_proj(torch.cat([F.gelu(u + self.mlp_bias), attended], -1))
         return h + out, (k.detach(), v.detach())
 

@@ -165,6 +165,10 @@ class KVState:
         of_heads = (keys[:, :, examples], labels[:, :, examples])
         return KVState((k[:, :, tokens], v[:, :, tokens]), of_heads, self.lengths)
 
+    def latest(self, tokens: int, examples: int) -> KVState:
+        """That of so many latest tokens and examples."""
+        return self.part(slice(-tokens, None), slice(-examples, None))
+
     def expand(self, n: int) -> KVState:
         """The past of one stream, for n examples each of which is the next."""
         return self if n == 1 else KVState(_expand(self.tokens, n), _expand(self.examples, n))

@@ -23,7 +23,8 @@ class LookBack(NamedTuple):
 
     bound: np.ndarray  # (B or 1, S) at most 0 where nothing newer than the past may be seen
     position: np.ndarray  # (S,) where each stands, which counts the rows before it that have no label yet
-    labeled: bool  # False: they are to be predicted, so that none sees another
+    labeled: bool  # False: they are to be predicted, so that none sees the label of another
+    chunk: np.ndarray | None = None  # (S,) the chunk that each is in; None: all are in one
 
     @classmethod
     def of_lags(cls, lags: np.ndarray) -> LookBack:
@@ -32,14 +33,28 @@ class LookBack(NamedTuple):
         return cls(position - lags, position, True)
 
     @classmethod
-    def of_queries(cls, missing: np.ndarray, position: np.ndarray) -> LookBack:
+    def of_queries(cls, missing: np.ndarray, position: np.ndarray, chunk: np.ndarray | None = None) -> LookBack:
         """For examples to predict (n,), each without the so many latest labels of the past."""
-        return cls(-missing[None], np.minimum(position, MAX_LAG - missing), False)
+        return cls(-missing[None], np.minimum(position, MAX_LAG - missing), False, chunk)
 
     @property
-    def key(self) -> tuple[bytes, bytes, bool]:
+    def key(self) -> tuple[bytes, bytes, bool, bytes]:
         """To look up what was made for an equal one."""
-        return self.bound.tobytes(), self.position.tobytes(), self.labeled
+        chunk = b"" if self.chunk is None else (self.chunk - self.chunk[0]).tobytes()
+        return self.bound.tobytes(), self.position.tobytes(), self.labeled, chunk
+
+    @property
+    def first_unlabeled(self) -> np.ndarray:
+        """(B or 1, S) the first of the new examples that each sees without its label, up to itself.
+
+        These are the examples of its chunk that were asked since the same label arrived: what is going on meanwhile.
+        """
+        goes_on = self.bound[:, 1:] == self.bound[:, :-1]
+        if self.chunk is not None:
+            goes_on = goes_on & (self.chunk[1:] == self.chunk[:-1])
+        first = np.zeros_like(self.bound)
+        first[:, 1:] = np.where(goes_on, 0, np.arange(1, self.bound.shape[1]))
+        return np.maximum.accumulate(first, axis=1)
 
 
 class Columns(NamedTuple):
@@ -48,13 +63,18 @@ class Columns(NamedTuple):
     start: int  # of the past tokens to take
     stop: int
     visible: Tensor  # (B or 1, T, N) bool; the keys are those past tokens and then the new ones
+    unlabeled: Tensor  # (B or 1, T, T or 0) bool; the keys are the new ones without their labels
     keys: Tensor  # (N,) positions from 0 on
     queries: Tensor  # (T,)
 
     def bias(self, num_heads: int = 1) -> Tensor:
-        """0 where a query may look and -inf elsewhere, (B or 1, TH, N+1); the last column is the null key."""
-        bias = torch.zeros(*self.visible.shape[:2], self.visible.shape[2] + 1)
-        bias[..., :-1].masked_fill_(~self.visible, -math.inf)
+        """0 where a query may look and -inf elsewhere, (B or 1, TH, N+1+U).
+
+        The columns are those of `visible`, the null key, which all see, and those of `unlabeled`.
+        """
+        null = torch.ones(*self.visible.shape[:2], 1, dtype=torch.bool)
+        seen = torch.cat([self.visible, null, self.unlabeled], 2)
+        bias = torch.zeros(seen.shape).masked_fill_(~seen, -math.inf)
         return bias.repeat_interleave(num_heads, 1)
 
 
@@ -65,11 +85,13 @@ def visible_columns(
     *,
     tokens_per_example: int = 1,
     sees_itself: bool = False,
+    sees_unlabeled: bool = False,
     lengths: list[int] | None = None,
 ) -> Columns:
     """The mask of new tokens behind P past ones, of which each stream has the last `lengths`.
 
-    An example to predict has one token: that of its label is not there yet.
+    An example to predict has one token: that of its label is not there yet. With `sees_unlabeled`, examples also see
+    those before them that wait for the same labels, without theirs.
 
     >>> look = LookBack.of_lags(np.array([[2, 2, 2]]))
     >>> columns = visible_columns(look, past=4, window=2)
@@ -92,7 +114,15 @@ def visible_columns(
         new |= (query < bound[..., None]) & (query >= bound[..., None] - window)
     if sees_itself:
         new |= (example == example[:, None]) & (part <= part[:, None])
+    unlabeled = new[..., :0]
+    if sees_unlabeled:
+        before = (example >= look.first_unlabeled[:, example, None]) & (example < example[:, None])  # (B, T, T)
+        if tokens_per_example > 1:  # an example's first token has no label
+            new |= before & (part == 0)
+        elif before.any():
+            unlabeled = before
     first = min(start - past, int(query.min()))
     keys = np.concatenate([of_past, query]) - first
     visible = torch.from_numpy(np.concatenate([seen, new], 2))
-    return Columns(start, stop, visible, torch.from_numpy(keys), torch.from_numpy(query - first))
+    positions = torch.from_numpy(keys), torch.from_numpy(query - first)
+    return Columns(start, stop, visible, torch.from_numpy(unlabeled), *positions)

@@ -240,11 +240,13 @@ class Transformer(nn.Module):
             s.window,
             tokens_per_example=self.tokens_per_example,
             sees_itself=self.sees_itself,
+            sees_unlabeled=True,
             lengths=None if lengths is None else [length for length, _ in lengths],
         )
         rotation = None
         if s.positions == "rotary" and len(self.blocks):
-            rotation = self.rotary.at(in_blocks.queries.to(device), in_blocks.keys.to(device))
+            queries = in_blocks.queries.to(device)
+            rotation = self.rotary.at(queries, in_blocks.keys.to(device), queries[: in_blocks.unlabeled.shape[2]])
         in_heads = visible_columns(
             look, examples, s.window_examples, lengths=None if lengths is None else [length for _, length in lengths]
         )

@@ -516,6 +516,7 @@ def _visible(look: LookBack, window: int, labeled: bool) -> np.ndarray:
     bound = look.bound[0] if labeled else np.minimum(look.bound[0], 0)
     visible = np.zeros((len(bound), 5), dtype=np.int32)
     visible[:, 0], visible[:, 1], visible[:, 4] = bound - window, bound, look.position
+    visible[:, 2], visible[:, 3] = look.first_unlabeled[0], np.arange(len(bound))
     return visible
 
 

@@ -265,28 +265,37 @@ class Learner(ChunkedLearner):
             self._last_prediction = LastPrediction(x.dtype, x.tobytes(), features, after, prediction)
         return prediction.log_probs.copy()  # it is the caller's, and the prediction may be used again
 
-    def _predict_late(self, x: np.ndarray, waiting: np.ndarray) -> np.ndarray:
+    def _predict_late(self, x: np.ndarray, waiting: np.ndarray, since: int) -> np.ndarray:
         if self._parts is None or (len(x) == 1 and not len(waiting)):
             return self._predict(x)
+        asked = self.position + len(waiting)  # before the first of x
         waiting = waiting[-MAX_LAG:]
-        features = self._parts.inputs.predict_sequence(np.concatenate([waiting, x]), len(waiting))
+        context = min(since, len(waiting), asked % self.stride)
+        features = self._parts.inputs.predict_sequence(np.concatenate([waiting, x]), len(waiting) - context)
         position = len(waiting) + np.arange(len(x))
-        return self._answer(features, np.full(len(x), self._num_seen.current), np.zeros_like(position), position)
+        num_seen = np.full(len(x), self._num_seen.current)
+        chunk = (asked + np.arange(len(x))) // self.stride
+        return self._answer(features, num_seen, np.zeros_like(position), position, chunk)
 
-    def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray) -> np.ndarray:
+    def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray, since: int) -> np.ndarray:
         assert self._parts is not None
         inputs, waiting = self._parts.inputs, len(rows) - len(class_ids)
+        since = min(since, waiting, MAX_LAG, (self.position + waiting) % self.stride)
         predicted: list[np.ndarray] = []
 
         def ask(part: slice) -> Callable[[], None]:
             # by the statistics of what came before: features of later rows must not reach them
             count, first = part.stop - part.start, max(part.start, part.start + waiting - MAX_LAG)
-            features = inputs.predict_sequence(rows[first : part.stop + waiting], part.start + waiting - first)
+            context = 0 if part.start else since  # from then on, a label arrives between any two
+            features = inputs.predict_sequence(
+                rows[first : part.stop + waiting], part.start + waiting - first - context
+            )
             num_seen = num_seen_before(class_ids[part], self._num_seen.current)
 
             def predict() -> None:
                 missing = np.arange(count, 0, -1)  # of the labels of this part, which the current state has by now
-                predicted.append(self._answer(features, num_seen, missing, waiting - missing))
+                chunk = np.arange(count)  # so that none sees another
+                predicted.append(self._answer(features, num_seen, missing, waiting - missing, chunk))
 
             return predict
 
@@ -295,16 +304,23 @@ class Learner(ChunkedLearner):
         return join_rows(predicted, num_seen, self.labels.capacity)
 
     def _answer(
-        self, features: np.ndarray, num_seen: np.ndarray, missing: np.ndarray, position: np.ndarray
+        self, features: np.ndarray, num_seen: np.ndarray, missing: np.ndarray, position: np.ndarray, chunk: np.ndarray
     ) -> np.ndarray:
-        """Log-probabilities (n, capacity) of examples whose labels come late."""
+        """Log-probabilities (n, capacity) of examples whose labels come late, in the chunks of these numbers (n,).
+
+        `features` may begin with those of rows of the first one's chunk that were asked just before it.
+        """
         assert self._parts is not None
         position = np.maximum(position, (self.settings.label_delay or 0) - missing)
         parts = []
+        extra = len(features) - len(position)
         with self._parts.trainer.predicting():
-            for start in range(0, len(features), QUERIES_AT_ONCE):
+            for start in range(0, len(position), QUERIES_AT_ONCE):
                 at = slice(start, start + QUERIES_AT_ONCE)
-                queries = Queries(features[at], num_seen[at], missing[at], position[at])
+                count = extra if not start else int(np.count_nonzero(chunk[:start] == chunk[start]))
+                context = features[extra + start - count : extra + start] if count else None
+                x = features[extra:][at]
+                queries = Queries(x, num_seen[at], missing[at], position[at], chunk[at], context)
                 parts.append(self._parts.ensemble.predict(queries).log_probs)
         return np.concatenate(parts)
 
@@ -343,10 +359,24 @@ class Learner(ChunkedLearner):
             last, self._last_prediction = self._last_prediction, None
         features = self._parts.inputs.extend(x, None if last is None else (last.features, last.after))
         batch = self._batch(features, class_ids, self._num_seen.current, lags)
+        if lags is not None and self._pending_ids:
+            batch = self._after_pending(batch, x)
         with self._parts.trainer.predicting():
             log_probs = self._parts.ensemble.extend(batch, None if last is None else last.prediction)
         self._num_seen.extend(max(self._num_seen.current, largest(class_ids) + 1))
         return log_probs
+
+    def _after_pending(self, batch: Batch, x: np.ndarray) -> Batch:
+        """Examples that the pass over their whole chunk lets see earlier ones of it without their labels."""
+        assert self._parts is not None
+        lags = np.minimum([*self._pending_lags, int(cast(np.ndarray, batch.lags)[0])], MAX_LAG)
+        bounds = np.arange(len(lags)) - np.maximum(lags, self.settings.label_delay or 0)
+        if bounds[-1] != bounds[-2]:
+            return batch
+        features = self._parts.inputs.transform_chunk(np.concatenate([*self._pending_x, x]))
+        class_ids = np.asarray(self._pending_ids, dtype=np.int64)
+        pending = self._batch(features[: len(class_ids)], class_ids, self._num_seen.committed, lags[:-1])
+        return replace(batch, pending=pending)
 
     def _prepare_chunk(self, count: int) -> None:
         assert self._parts is not None

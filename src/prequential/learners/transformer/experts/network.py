@@ -39,7 +39,10 @@ class NetworkExpert:
         return self.passes.model
 
     def predict(self, queries: Queries) -> Predicted:
-        return Predicted(*self.passes.predict(queries, self.context))
+        if queries.context is None:
+            return Predicted(*self.passes.predict(queries, self.context))
+        log_probs, _ = self.passes.predict(queries.with_context(), self.context)
+        return Predicted(log_probs[:, len(queries.context) :])
 
     def extend(self, batch: Batch, predicted: Predicted | None = None) -> np.ndarray:
         if not self.ranks.first:
@@ -48,6 +51,13 @@ class NetworkExpert:
         if reuse is not None and self.passes.append(reuse, batch.class_ids, self.context):
             assert predicted is not None
             return predicted.log_probs
+        if batch.pending is not None:
+            whole = self.passes.forward(batch.with_pending(), self.context)
+            self.context.extend(whole.new.latest(len(batch) * self.model.tokens_per_example, len(batch)))
+            n, log_probs = len(batch), whole.log_probs
+            if isinstance(log_probs, np.ndarray):
+                return self._share(log_probs[:, -n:], n)
+            return self._share([of_head[-n:] for of_head in log_probs], n)
         passed = self.passes.forward(batch, self.context, current=True)
         self.context.extend(passed.new)
         return self._share(passed.log_probs, len(batch))
