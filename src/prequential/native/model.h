@@ -178,13 +178,14 @@ class Arena {
   int32_t *ints(size_t n) { return reinterpret_cast<int32_t *>(floats(n)); }
 
  private:
-  static constexpr size_t KEPT = (size_t)64 << 20;  // floats; more than that is given back after each pass
+  static constexpr size_t KEPT = (size_t)16 << 20;  // floats; more than that is given back after each pass
 #ifdef __SANITIZE_ADDRESS__
   static constexpr bool CHECKED = true;  // everything lies alone, so that an access beside it is found
 #else
   static constexpr bool CHECKED = false;
 #endif
   struct Piece {
+    void *memory;
     float *start;
     size_t size;
   };
@@ -194,14 +195,14 @@ class Arena {
   void add(size_t n) {
     n = ceil_to(n, 16);
     pieces_.reserve(pieces_.size() + 1);
-    void *start = std::aligned_alloc(64, n * sizeof(float));
-    if (!start) throw std::bad_alloc();
-    std::memset(start, 0, n * sizeof(float));
-    pieces_.push_back({static_cast<float *>(start), n});
+    void *memory = std::calloc(n + 16, sizeof(float));  // not every system has aligned_alloc
+    if (!memory) throw std::bad_alloc();
+    float *start = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(memory) + 63) / 64 * 64);
+    pieces_.push_back({memory, start, n});
     total_ += n;
   }
   void release() {
-    for (Piece &piece : pieces_) std::free(piece.start);
+    for (Piece &piece : pieces_) std::free(piece.memory);
     pieces_.clear();
     total_ = used_ = 0;
   }
