@@ -48,7 +48,8 @@ class Case:
         torch.manual_seed(0)
         self.model = PiTransformer(Settings(**{**SMALL, **changes}), features=F, num_classes=K)
         if "softmax" in self.model.output_heads:
-            torch.nn.init.normal_(self.model.output_heads["softmax"].readout.weight, std=0.1)  # type: ignore[union-attr]
+            head: Any = self.model.output_heads["softmax"]
+            torch.nn.init.normal_(head.readout.weight, std=0.1)
         self.K, self.F, self.S, self.lags = K, F, S, lags
         self.seen = K if seen is None else seen
         self.rng = np.random.default_rng(1)

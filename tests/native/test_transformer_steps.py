@@ -13,6 +13,7 @@ from tests.native.helpers import Case, Pair, stream_input
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.trainer import Trainer
+from prequential.models.kv_cache import KVState
 from prequential.models.lookback import LookBack
 from prequential.native.library import library
 from prequential.native.transformer import NativeTransformer, StreamInput, unsupported
@@ -276,9 +277,9 @@ def test_inputs_of_any_layout_are_taken() -> None:
     past = context.committed()
     expected = native.forward(batch.x, batch.class_ids, batch.num_seen, past).log_probs
     strided = np.repeat(batch.x, 2, 1)[:, ::2]
-    tokens = tuple(part.transpose(2, 3).contiguous().transpose(2, 3) for part in past.tokens)
+    k, v = (part.transpose(2, 3).contiguous().transpose(2, 3) for part in past.tokens)
     ours = native._forward(
-        StreamInput(strided, batch.class_ids.astype(np.int32), batch.num_seen, type(past)(tokens, past.examples)),  # type: ignore[arg-type]
+        StreamInput(strided, batch.class_ids.astype(np.int32), batch.num_seen, KVState((k, v), past.examples)),
         state=True,
     )
     assert expected is not None

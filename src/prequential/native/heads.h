@@ -11,7 +11,8 @@ namespace prequential {
 // together weigh as much as one of these.
 struct Prior {
   int32_t seen[PANEL];
-  float log_free[PANEL], of_seen[PANEL], of_free[PANEL];  // log weight of one not seen; normalized: of one, of the other
+  float log_free[PANEL];                  // log weight of a label that was not seen
+  float of_seen[PANEL], of_free[PANEL];  // normalized: of one that was, and of one that was not
   bool flat = true;
 
   Prior(const Net &net, const Stream &s, int first, int n) {
@@ -169,7 +170,8 @@ struct CopyHead {
     const Sight &sight = plan.examples[p];
     const bool half = plan.half(p);
     const int PE = plan.PE, n = std::min(PANEL, plan.S - p * PANEL), first = sight.first, last = sight.last;
-    const int past = std::max(0, std::min(last, PE) - first), fresh = std::max(first, PE), num_fresh = std::max(0, last - fresh);
+    const int past = std::max(0, std::min(last, PE) - first);
+    const int fresh = std::max(first, PE), num_fresh = std::max(0, last - fresh);
     const float *q = query + (long)p * W * PANEL;
     float null_score[PANEL], position[PANEL];
     for (int t = 0; t < PANEL; t++) {
@@ -257,7 +259,8 @@ struct CopyHead {
       const long at = (long)(fresh - PE) * W16;
       multiply<true>(W, num_fresh, key_tokens + at, W16, of_fresh, half,
                      [&](int i, v8 x, v8 y) { add2(d_q + i * PANEL, x, y); });
-      multiply_tokens(num_fresh, W, plan.width(p), of_fresh, query_tokens + (long)p * PANEL * W16, W16, d_keys + at, W16);
+      multiply_tokens(num_fresh, W, plan.width(p), of_fresh, query_tokens + (long)p * PANEL * W16, W16, d_keys + at,
+                      W16);
     }
     v8 along = fill(0.0f);
     for (int i = 0; i < W * PANEL; i += 8) along += load(d_q + i) * load(q + i);

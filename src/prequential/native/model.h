@@ -239,8 +239,8 @@ struct Sight {
   }
 };
 
-// What all tokens of a stream see, and where they stand. Columns are past tokens, then new ones, then the new ones again
-// as they are without labels.
+// What all tokens of a stream see, and where they stand. Columns are past tokens, then new ones, then the new ones
+// again as they are without labels.
 struct Plan {
   int S, panels, P, PE;
   std::vector<Sight> labeled, unlabeled, examples;  // of each panel

@@ -1,6 +1,6 @@
 // A prediction of one example, without gradients: vectors in place of panels, so that nothing is computed 16 times.
 //
-// One example that is predicted and one that is added with its label take this same way, so that both have the same bits.
+// An example that is predicted and one that is added with its label both go this way, so that they have the same bits.
 #pragma once
 #include "heads.h"
 

@@ -11,7 +11,8 @@
 
 namespace prequential {
 
-// Lets threads wait until all of them have come. They look for the others some time before they sleep: phases are short.
+// Lets threads wait until all of them have come. They look for the others some time before they sleep, as phases are
+// short.
 class Barrier {
  public:
   explicit Barrier(int count) : count_(count) {}

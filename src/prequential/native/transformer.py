@@ -1,4 +1,4 @@
-"""The pi-transformer in C++: passes and gradient steps in place on a model's own parameters and its optimizer's moments.
+"""The pi-transformer in C++: passes and gradient steps, in place on a model's parameters and its optimizer's moments.
 
 What it gives is what `models.pi` and `learners.transformer.trainer` give, up to rounding. Shape letters: L blocks, M
 heads, S new examples, P past ones, F features, K classes (in the C++ files NC), C window.
@@ -14,59 +14,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from prequential.models.heads import CopyHead
 from prequential.models.kv_cache import Context, KVCache, KVState
 from prequential.models.lookback import LookBack
 from prequential.models.pi import PiTransformer
 from prequential.models.transformer import Transformer
+from prequential.native.binding import (
+    HEADS,
+    Bound,
+    StepStruct,
+    StreamStruct,
+    address_of,
+    bind,
+    parameters_in_order,
+    transformer_functions,
+)
 from prequential.native.library import library
 
-HEADS = {  # the output heads that it knows, with their parameters
-    "softmax": ["norm.weight", "norm.bias", "readout.weight", "readout.bias"],
-    "copy": ["log_temperature", "recency_slope", "null_logit"],
-    "deep-copy": ["log_temperature", "recency_slope", "null_logit", "key_proj.weight"],
-}
-
 SPLIT_MACS = 2e7  # multiply-accumulates of a block: about half a millisecond
-
-_pointer, _int = ctypes.c_void_p, ctypes.c_int32
-
-
-class _Parameter(ctypes.Structure):
-    _fields_ = [
-        *((name, _pointer) for name in ("value", "exp_avg", "exp_avg_sq", "step")),
-        ("size", ctypes.c_int64),
-        ("weight_decay", ctypes.c_double),
-    ]
-
-
-class _Model(ctypes.Structure):
-    _fields_ = [
-        ("parameters", ctypes.POINTER(_Parameter)),
-        ("rotary", _pointer),
-        ("rotary_columns", _pointer),
-        *((name, _int) for name in ("num_parameters", "rotary_length", "rotary_columns_length")),
-        *((name, _int) for name in ("features", "width", "num_heads")),
-        *((name, _int) for name in ("mlp_width", "depth", "num_classes", "window")),
-        *((name, _int) for name in ("use_input", "has_softmax", "has_copy", "has_deep_copy")),
-    ]
-
-
-class _Stream(ctypes.Structure):
-    _fields_ = [
-        *((name, _pointer) for name in ("x", "y", "num_seen", "visible")),
-        *((name, _pointer) for name in ("keys", "values", "example_keys", "example_labels")),
-        *((name, _pointer) for name in ("log_probs", "new_keys", "new_values", "new_example_keys")),
-        ("block_stride", ctypes.c_int64),
-        *((name, _int) for name in ("length", "past", "past_examples", "padding")),
-    ]
-
-
-class _Step(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_double) for name in ("learning_rate", "beta1", "beta2", "eps")]
 
 
 class StreamInput(NamedTuple):
@@ -118,8 +85,8 @@ def unsupported(model: Transformer) -> str | None:
 class NativeTransformer:
     """A model that predicts and learns in the native core.
 
-    It owns nothing: parameters are the model's, moments the optimizer's. Where they have been replaced by others, as when
-    classes are added or a state is loaded, the next call finds the new ones.
+    It owns nothing: parameters are the model's, moments the optimizer's. Where they have been replaced by others, as
+    when classes are added or a state is loaded, the next call finds the new ones.
 
     Parameters
     ----------
@@ -134,10 +101,10 @@ class NativeTransformer:
         if reason is not None:
             raise ValueError(reason)
         self.model, self.adamw = model, adamw
-        self._functions = _functions()
+        self._functions = transformer_functions()
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._parameters = _in_order(model)
+        self._parameters = parameters_in_order(model)
         heads = list(model.output_heads.values())
         self._num_heads = len(heads)
         self._key_width = sum(head.key_width for head in heads if isinstance(head, CopyHead))
@@ -145,8 +112,8 @@ class NativeTransformer:
         self._attention = bool(settings.window and len(model.blocks))
         self._shape = len(model.blocks), settings.key_width
         self._block_macs = max((block.macs(settings.window) for block in model.all_blocks), default=0.0)
-        self._bound = self._bind(self._pointers(), None)
-        self._trained: _Bound | None = None
+        self._bound = bind(self.model, self._parameters, self._pointers())
+        self._trained: Bound | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeTransformer:
         return NativeTransformer(deepcopy(self.model, memo), deepcopy(self.adamw, memo))
@@ -192,7 +159,7 @@ class NativeTransformer:
         stream.num_seen = one.num_seen_address if num_seen < K else None
         log_probs = np.empty((self._num_heads, 1, K), np.float32)
         state = np.empty(2 * L * width + self._key_width, np.float32)
-        stream.log_probs, at = _address(log_probs), _address(state)
+        stream.log_probs, at = address_of(log_probs), address_of(state)
         stream.new_keys, stream.new_values, stream.new_example_keys = (
             (at, at + 4 * L * width, at + 8 * L * width) if self._attention else (None, None, at)
         )
@@ -202,7 +169,7 @@ class NativeTransformer:
     def append_one(self, state: np.ndarray, y: int, context: Context) -> None:
         """Adds an example from `predict_one` to its context, with its label: to the bit what a pass would add."""
         L, width = self._shape
-        at = _address(state)
+        at = address_of(state)
         new = at, at + 4 * L * width, at + 8 * L * width
         k = v = ek = el = None
         block_stride = width
@@ -245,8 +212,8 @@ class NativeTransformer:
         group = self.adamw.param_groups[0]
         bound = self._fresh_trained()
         made = [self._stream(stream, state=True, log_probs=log_probs) for stream in streams]
-        given = (_Stream * len(made))(*(each.stream for each in made))
-        step = _Step(group["lr"], *group["betas"], group["eps"])
+        given = (StreamStruct * len(made))(*(each.stream for each in made))
+        step = StepStruct(group["lr"], *group["betas"], group["eps"])
         finite, loss = ctypes.c_int(), ctypes.c_double()
         code = self._functions.transformer_step(
             bound.address,
@@ -268,7 +235,7 @@ class NativeTransformer:
     def rebind(self) -> None:
         """Finds parameters and moments anew. Every call does so by itself where they have been replaced."""
         with self._lock:
-            self._bound, self._trained = self._bind(self._pointers(), None), None
+            self._bound, self._trained = bind(self.model, self._parameters, self._pointers()), None
 
     def _may_split(self, examples: int) -> bool:
         """Whether a block computes long enough on so many examples for threads to share them."""
@@ -280,7 +247,7 @@ class NativeTransformer:
         if one is None:
             x = np.zeros((1, self.model.features), np.float32) if self.model.settings.use_input else None
             num_seen = np.zeros(1, np.int64)
-            stream = _Stream(x=None if x is None else x.ctypes.data, length=1)
+            stream = StreamStruct(x=None if x is None else x.ctypes.data, length=1)
             one = _One(x, num_seen, num_seen.ctypes.data, stream, ctypes.addressof(stream))
             self._local.one = one
         return one
@@ -341,11 +308,11 @@ class NativeTransformer:
                 new_examples = torch.empty(1, 1, S, self._key_width), of_y.view(1, 1, S, 1)
                 ne = new_examples[0].data_ptr()
         unseen = S > 0 and num_seen[0] < K
-        stream = _Stream(
-            None if x is None else _address(x),
-            None if y is None else _address(y),
-            _address(num_seen) if unseen else None,
-            None if visible is None else _address(visible),
+        stream = StreamStruct(
+            None if x is None else address_of(x),
+            None if y is None else address_of(y),
+            address_of(num_seen) if unseen else None,
+            None if visible is None else address_of(visible),
             *(k, v, ek, el),
             None if out is None else out.data_ptr(),
             *(nk, nv, ne),
@@ -362,14 +329,14 @@ class NativeTransformer:
         # the number of classes too: without a head or a block that has a row for each, no parameter changes with it
         return [self.model.num_classes, *map(Tensor.data_ptr, self._parameters)]
 
-    def _fresh(self) -> _Bound:
+    def _fresh(self) -> Bound:
         """What the parameters are bound to, found anew where one has been replaced."""
         bound, pointers = self._bound, self._pointers()
         if bound.pointers != pointers:
-            bound = self._bound = self._bind(pointers, None)
+            bound = self._bound = bind(self.model, self._parameters, pointers)
         return bound
 
-    def _recent(self) -> _Bound:
+    def _recent(self) -> Bound:
         """The same, found anew only where classes were added. Every pass and step looks more closely.
 
         Until then, parameters that were replaced in another way are still those from before.
@@ -377,7 +344,7 @@ class NativeTransformer:
         bound = self._bound
         return bound if bound.pointers[0] == self.model.num_classes else self._fresh()
 
-    def _fresh_trained(self) -> _Bound:
+    def _fresh_trained(self) -> Bound:
         """The same with the moments. Whoever replaces those of some parameters only has to call `rebind`."""
         assert self.adamw is not None
         trained, pointers, state = self._trained, self._pointers(), self.adamw.state
@@ -393,61 +360,13 @@ class NativeTransformer:
                 }
         names = "exp_avg", "exp_avg_sq", "step"
         moments = [state[parameter][name] for parameter in self._parameters for name in names]
-        bound = self._bind(pointers, moments)
+        bound = bind(self.model, self._parameters, pointers, moments, self.adamw)
         self._trained = bound._replace(alive=[state[self._parameters[0]], *bound.alive])
         return self._trained
 
-    def _bind(self, pointers: list[int], moments: list[Tensor] | None) -> _Bound:
-        model, settings = self.model, self.model.settings
-        decay = {} if self.adamw is None else _weight_decay(self.adamw)
-        parameters = (_Parameter * len(self._parameters))()
-        alive: list[Any] = [parameters]
-        for i, parameter in enumerate(self._parameters):
-            value = parameter.detach()
-            of_it = [] if moments is None else moments[3 * i : 3 * i + 3]
-            for tensor in (value, *of_it):
-                if tensor.dtype != torch.float32 or not tensor.is_contiguous():
-                    raise ValueError("the native core takes contiguous tensors in float32 only")
-            if of_it and (of_it[0].shape != value.shape or of_it[1].shape != value.shape or of_it[2].numel() != 1):
-                raise ValueError(f"moments have shape {tuple(of_it[0].shape)}, expected {tuple(value.shape)}")
-            parameters[i] = _Parameter(
-                value.data_ptr(),
-                *((moment.data_ptr() for moment in of_it) if of_it else (None, None, None)),
-                value.numel(),
-                decay.get(id(parameter), 0.0),
-            )
-            alive += [value, *of_it]
-        rotary = columns = None
-        if settings.positions == "rotary" and self._attention:
-            rotary = torch.view_as_real(model.rotary.table).contiguous()  # (length, width / 2, 2)
-            columns = F.pad(rotary.permute(1, 2, 0), (0, 16)).contiguous()
-            alive += [rotary, columns]
-        heads = model.output_heads
-        made = _Model(
-            parameters,
-            None if rotary is None else rotary.data_ptr(),
-            None if columns is None else columns.data_ptr(),
-            len(parameters),
-            len(model.rotary.table),
-            len(model.rotary.table) + 16,
-            *(model.features, settings.width, settings.effective_num_query_heads, settings.effective_mlp_width),
-            *(len(model.blocks), model.num_classes, settings.window, settings.use_input),
-            *("softmax" in heads, "copy" in heads, "deep-copy" in heads),
-        )
-        alive.append(made)
-        return _Bound(ctypes.addressof(made), pointers, alive)
-
-
-class _Bound(NamedTuple):
-    """The structure of a model with its parameters, and what must stay alive for it."""
-
-    address: int
-    pointers: list[int]
-    alive: list[Any]
-
 
 class _Made(NamedTuple):
-    stream: _Stream
+    stream: StreamStruct
     given: NativePass
     alive: tuple[Any, ...]
 
@@ -456,7 +375,7 @@ class _One(NamedTuple):
     x: np.ndarray | None  # (1, F); None: the model does not use it
     num_seen: np.ndarray  # (1,)
     num_seen_address: int
-    stream: _Stream
+    stream: StreamStruct
     address: int
 
 
@@ -485,30 +404,6 @@ def _memory(cache: KVCache, depth: int, width: int) -> tuple[int, int, int]:
     return keys.data_ptr(), values.data_ptr(), room
 
 
-def _in_order(model: Transformer) -> list[nn.Parameter]:
-    """The parameters in the order that model.h says."""
-    named = dict(model.named_parameters())
-    names = ["embed.weight", "embed.bias"] if model.settings.use_input else ["constant"]
-    for i, block in enumerate(model.all_blocks):
-        of_block = ["mlp_bias", "norm.weight", "norm.bias", "in_proj.weight", "out_proj.weight"]
-        of_block += ["key_labels.weight", "value_labels.weight"] if block.attention else []
-        names += [f"blocks.{i}.{name}" for name in of_block]
-    names += [f"output_heads.{head}.{name}" for head in model.output_heads for name in HEADS[head]]
-    if set(names) != set(named):
-        raise ValueError(f"the native core does not know the parameters {sorted(set(named) - set(names))}")
-    return [named[name] for name in names]
-
-
-def _weight_decay(adamw: torch.optim.AdamW) -> dict[int, float]:
-    first = adamw.param_groups[0]
-    for group in adamw.param_groups:
-        if (group["lr"], group["betas"], group["eps"]) != (first["lr"], first["betas"], first["eps"]):
-            raise ValueError("the native core takes one learning rate for all parameters")
-        if group.get("amsgrad") or group.get("maximize"):
-            raise ValueError("the native core has plain AdamW only")
-    return {id(p): float(group["weight_decay"]) for group in adamw.param_groups for p in group["params"]}
-
-
 def _visible(look: LookBack, window: int, labeled: bool) -> np.ndarray:
     """(S, 5) what each example sees, counted from the end of the past: `Visible` in model.h."""
     if len(look.bound) != 1 or look.labeled != labeled:
@@ -518,26 +413,3 @@ def _visible(look: LookBack, window: int, labeled: bool) -> np.ndarray:
     visible[:, 0], visible[:, 1], visible[:, 4] = bound - window, bound, look.position
     visible[:, 2], visible[:, 3] = look.first_unlabeled[0], np.arange(len(bound))
     return visible
-
-
-def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
-
-
-def _functions() -> ctypes.CDLL:
-    found = library().library
-    assert found is not None
-    pointer, integer = ctypes.c_void_p, ctypes.c_int
-    found.transformer_error.restype = ctypes.c_char_p
-    found.transformer_error.argtypes = [integer]
-    found.transformer_forward.argtypes = [pointer, pointer, integer]
-    found.transformer_step.argtypes = [
-        *(pointer, pointer, integer, pointer, integer, integer),
-        *(ctypes.POINTER(integer), ctypes.POINTER(ctypes.c_double)),
-    ]
-    found.transformer_lerp.argtypes = [pointer, pointer, ctypes.c_double]
-    found.transformer_append.argtypes = [
-        *(pointer, ctypes.c_int64, pointer, pointer, pointer, pointer, pointer),
-        *(ctypes.c_int64, pointer, pointer),
-    ]
-    return found
