@@ -7,6 +7,8 @@ times. Beside it: where the time goes, and the default run against a plain loop 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -45,7 +47,7 @@ def measure(quick: bool) -> list[Row]:
     return rows
 
 
-def of_limit(work: Workload, rounds: int, target: float | None = None) -> Row:
+def of_limit(work: Workload, rounds: int, clock: Callable[[], float] = time.perf_counter) -> Row:
     """A turn of a learner over its products.
 
     The list of products, and where the time goes, are those of the torch engine: nobody sees into the native core.
@@ -54,7 +56,7 @@ def of_limit(work: Workload, rounds: int, target: float | None = None) -> Row:
         learner, turn = work.turns()
         by_torch, torch_turn = work.changed(engine="torch").turns()
         products = Products.of(torch_turn)
-        seconds = in_turns({"training": turn, "its products": products.runner()}, rounds)
+        seconds = in_turns({"training": turn, "its products": products.runner()}, rounds, clock=clock)
         shares = time_shares(by_torch, torch_turn)
     # the formula counts a gradient of the inputs as well, which nobody computes: more than all of them is all of them
     asked = min(1.0, (learner.macs_per_example() or 0.0) * work.settings.chunk_size / products.macs())
@@ -64,7 +66,7 @@ def of_limit(work: Workload, rounds: int, target: float | None = None) -> Row:
         seconds,
         slow="its products",
         fast="training",
-        target=target or (TARGETS.get(work.name) if work.settings.precision == "float32" else None),
+        target=TARGETS.get(work.name) if work.settings.precision == "float32" else None,
         unit="%",
         meaning=MEANING,
         note=f"{rate:.1f} G/s at best, {asked:.0%} of which the model asks for, engine {_engine(learner)}",
@@ -76,7 +78,9 @@ def _engine(learner: Learner) -> str:
     return "" if learner.engine is None else learner.engine.name
 
 
-def over_plain_loop(method: Literal["paper", "mixed"], rounds: int, turns: int, target: float = 4.0) -> Row:
+def over_plain_loop(
+    method: Literal["paper", "mixed"], rounds: int, turns: int, clock: Callable[[], float] = time.perf_counter
+) -> Row:
     """The examples a second of the default run over those of the plain loop, which knows the paper's method only."""
     settings = for_digits().changed(method=method)
     stream = digits()
@@ -100,14 +104,14 @@ def over_plain_loop(method: Literal["paper", "mixed"], rounds: int, turns: int, 
             x, y = next_chunk("plain loop")
             plain.turn(x, torch.tensor(y))
 
-    seconds = in_turns({"learner": fast, "plain loop": slow}, rounds)
+    seconds = in_turns({"learner": fast, "plain loop": slow}, rounds, clock=clock)
     rate = turns * settings.chunk_size / min(seconds["learner"])
     return compared(
         "default run over a plain loop" + (", the same model" if method == "paper" else ", with all that mixed adds"),
         seconds,
         slow="plain loop",
         fast="learner",
-        target=target if method == "paper" else None,
+        target=4.0 if method == "paper" else None,
         meaning="examples a second over those of a plain, readable loop of the paper's method",
         note=f"{rate:,.0f} examples/s at best",
     )

@@ -36,8 +36,8 @@ def measure(quick: bool) -> list[Row]:
     with threads(1):
         rows = one_at_a_time(*((160, 4) if quick else (4000, 10)))
         rows.append(in_chunks(*((256, 2) if quick else (3200, 10))))
-        rows.append(over_plain_loop("paper", *((2, 1) if quick else (12, 5)), target=4.0))
-        rows.append(of_limit(DIGITS.changed(num_streams=2) if quick else DIGITS, 2 if quick else 12, target=0.6))
+        rows.append(over_plain_loop("paper", *((2, 1) if quick else (12, 10)), time.process_time))
+        rows.append(of_limit(DIGITS.changed(num_streams=2) if quick else DIGITS, 2 if quick else 12, time.process_time))
         rows.append(over_classes(2 if quick else 8))
         rows += flat(quick)
     return [*rows, two_threads(2 if quick else 9), predict_beside_steps(100 if quick else 4000)]

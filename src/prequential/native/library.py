@@ -23,6 +23,10 @@ class Found(NamedTuple):
     library: ctypes.CDLL | None
     reason: str = ""
 
+    def describe(self) -> str:
+        """The compiler and its flags, or why there is no library."""
+        return self.reason if self.library is None else self.library.prequential_compiled_by().decode()
+
 
 def library() -> Found:
     """The native core's library; the first call loads it, and every later one gives the same answer."""

@@ -30,6 +30,7 @@ from prequential.evaluation.scores import Scores
 from prequential.learners.charges import Charges
 from prequential.learners.transformer.distributed import here
 from prequential.learners.transformer.engine import Choice
+from prequential.native.library import library
 from prequential.plots.curves import draw_run
 from prequential.registry import make_learner
 from prequential.runs.run_settings import RunSettings, read_stored_settings, write_settings
@@ -427,6 +428,7 @@ def _environment(run: Run) -> dict[str, Any]:
         "stream": {"fingerprint": run.stream.fingerprint(), "examples": run.length},
         "processor": {"threads": torch.get_num_threads(), "cores": os.cpu_count(), "machine": platform.machine()},
         "device": _device(run),
+        "native_core": library().describe(),
     }
 
 
