@@ -55,6 +55,7 @@ def losses(engine, x, y, **changes):
         learner.learn(x[t], y[t])
     found.append(learner.predict_log_proba_many(x[60:63]).max(1))
     learner.learn_many(x[68:90], y[68:90], asked_at=np.maximum(np.arange(68, 90) - 5, 68))
+    found.append(learner.predict_log_proba_late(x[94:98], x[88:94], since=3).max(1))
     found.append(learner.observe(x[90:], y[90:]).log_loss)
     assert learner.engine.name == engine
     return np.concatenate(found)
