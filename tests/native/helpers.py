@@ -35,6 +35,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "none_seen": {"K": 9, "seen": 0},
     "late": {"lags": 9},
     "later_than_the_window": {"lags": 60, "seen": 2},
+    "labels_in_batches": {"label_batches": 7},
+    "labels_in_large_batches": {"label_batches": 29, "method": "paper", "window": 4},
     "wide": {"width": 128, "num_query_heads": 4, "depth": 4, "window": 70, "F": 16},
 }
 
@@ -43,14 +45,22 @@ class Case:
     """A model, and a stream of random examples for it."""
 
     def __init__(
-        self, *, K: int = 5, F: int = 3, S: int = 32, seen: int | None = None, lags: int = 0, **changes: Any
+        self,
+        *,
+        K: int = 5,
+        F: int = 3,
+        S: int = 32,
+        seen: int | None = None,
+        lags: int = 0,
+        label_batches: int = 0,
+        **changes: Any,
     ) -> None:
         torch.manual_seed(0)
         self.model = PiTransformer(Settings(**{**SMALL, **changes}), features=F, num_classes=K)
         if "softmax" in self.model.output_heads:
             head: Any = self.model.output_heads["softmax"]
             torch.nn.init.normal_(head.readout.weight, std=0.1)
-        self.K, self.F, self.S, self.lags = K, F, S, lags
+        self.K, self.F, self.S, self.lags, self.label_batches = K, F, S, lags, label_batches
         self.seen = K if seen is None else seen
         self.rng = np.random.default_rng(1)
 
@@ -59,6 +69,8 @@ class Case:
         x = self.rng.normal(size=(S, self.F)).astype(np.float32)
         y = self.rng.integers(max(self.seen, 1), size=S)
         lags = self.rng.integers(0, self.lags, S) if self.lags else None
+        if self.label_batches:  # so that examples wait for the same labels, and see each other without
+            lags = np.arange(S) % self.label_batches
         return Batch(x, y, np.full(S, self.seen), lags)
 
 

@@ -39,7 +39,7 @@ def test_joint_steps_equal_those_of_the_trainer(lengths: tuple[int, ...], lags: 
 def test_steps_have_the_same_bits_for_any_number_of_threads_and_in_every_run(lengths: tuple[int, ...]) -> None:
     results = []
     for threads in (1, 2, 3, 5, 1):
-        case = Case(K=40, width=48, chunk_size=150, lags=4 if len(lengths) == 2 else 0)
+        case = Case(K=40, width=48, chunk_size=150, label_batches=5 if len(lengths) == 2 else 0)
         optimizer = Optimizer(case.model, case.model.settings)
         native = NativeTransformer(case.model, optimizer.adamw)
         contexts = [case.model.new_context() for _ in lengths]

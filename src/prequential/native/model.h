@@ -272,8 +272,8 @@ struct Plan {
       Visible v = {s.y ? t - net.C : -net.C, s.y ? t : 0, 0, 0, s.y ? t : 0};
       if (s.visible) {
         v = s.visible[t];
-        // no token sees its own label or a later one
-        if (v.end > (s.y ? t : 0) || v.unlabeled_begin < 0 || v.unlabeled_end > S) return BAD_VISIBLE;
+        // no token sees itself or a later one
+        if (v.end > (s.y ? t : 0) || v.unlabeled_begin < 0 || v.unlabeled_end > t) return BAD_VISIBLE;
         if (v.position < -(1 << 24) || v.position > 1 << 24 || v.begin < -(1 << 24)) return BAD_VISIBLE;
       }
       const int p = t / PANEL, i = t % PANEL;
