@@ -234,8 +234,8 @@ class GrownStateLeftBehind(Counts):
 
 
 class BadInput(Counts):
-    def _admitted(self, xs, ys):
-        return super()._admitted(np.nan_to_num(as_examples(xs, self.position, missing=True)), ys)  # NaN passes as 0
+    def _admitted(self, xs, ys, **more):
+        return super()._admitted(np.nan_to_num(as_examples(xs, self.position, missing=True)), ys, **more)  # NaN passes as 0
 
 
 class Gate(Counts):
@@ -244,8 +244,8 @@ class Gate(Counts):
 
 
 class Conversions(Counts):
-    def _admitted(self, xs, ys):
-        x, y = super()._admitted(xs, ys)
+    def _admitted(self, xs, ys, **more):
+        x, y = super()._admitted(xs, ys, **more)
         order = isinstance(xs, np.ndarray) and not xs.flags.c_contiguous
         return (x[:, ::-1] if order else x), y
 
