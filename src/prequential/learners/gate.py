@@ -18,6 +18,7 @@ from prequential.memory_limits import check_fits
 
 MOST_DIMENSIONS = 4  # of examples: (n, height, width, channels)
 PLAIN = frozenset((float, int, bool))
+SHORT = 256  # numbers of a row that Python adds up faster than NumPy
 KEPT = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.uint8))  # the dtypes that learners and journals keep
 
 
@@ -82,7 +83,14 @@ def as_examples(
 
 
 def _plain_row(xs: Any) -> np.ndarray | None:
-    """A list of finite numbers of Python's own as an array (1, n); None where it is something else. The usual case."""
+    """A list of finite numbers of Python's own, or a short array of such, as an array (1, n); None: something else.
+
+    The usual case: all that follows gives the same, and takes five times as long.
+    """
+    if type(xs) is np.ndarray:
+        if xs.ndim != 1 or xs.dtype not in KEPT[:2] or not 0 < xs.size <= SHORT or not xs.flags.c_contiguous:
+            return None
+        return xs[None] if math.isfinite(sum(xs.tolist())) else None
     if type(xs) is not list or not xs or not PLAIN.issuperset(map(type, xs)):
         return None
     try:

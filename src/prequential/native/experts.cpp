@@ -496,6 +496,13 @@ EXPORT int prequential_metric_gradient(
     return 0;
 }
 
+// Multiplies rows (n, W) by factors (W,).
+EXPORT void prequential_scale_rows(float* rows, int64_t n, int64_t width, const float* factor) {
+    for (int64_t i = 0; i < n; i++, rows += width) {
+        for (int64_t w = 0; w < width; w++) rows[w] *= factor[w];
+    }
+}
+
 // The mixture (n, K) of n rows, each by weights of its own if weight_rows is n, or by the same if it is 1. `parts`
 // (n, M + 2 R, K) gets what all parts said, as `mix_row` has it, or is null. num_seen may be null. 1: no memory, or sizes that cannot be.
 EXPORT int prequential_mix(

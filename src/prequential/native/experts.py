@@ -62,6 +62,9 @@ class NativeExperts:
         self._metric_gradient.argtypes = [
             *[_POINTER] * 2, _NUMBER, _INT, *[_NUMBER] * 2, _INT, *[_POINTER] * 2, *[_REAL] * 2, _POINTER,
         ]  # fmt: skip
+        self._scale_rows = loaded.prequential_scale_rows
+        self._scale_rows.restype = None
+        self._scale_rows.argtypes = [_POINTER, *[_NUMBER] * 2, _POINTER]
         self._mix = loaded.prequential_mix
         self._mix.restype = _INT
         self._mix.argtypes = [*[_NUMBER] * 4, *[_POINTER] * 2, _NUMBER, *[_POINTER] * 2, _REAL, *[_POINTER] * 2]
@@ -175,6 +178,11 @@ class NativeExperts:
         ):  # fmt: skip
             raise IndexError("neighbors that are not in memory")
         return gradient
+
+    def scale_rows(self, rows: int, count: int, factor: np.ndarray) -> None:
+        """Multiplies so many rows of float32 numbers, which begin at this address, by factors (width,)."""
+        factor = _fitted(factor, _F32)
+        self._scale_rows(rows, count, len(factor), address(factor))
 
     def mix(
         self,

@@ -155,6 +155,8 @@ class KNNExpert:
                     sharpness=self._metric.sharpness,
                 )
             )  # fmt: skip
+            start, stop = self._past.current_span(beyond=True)
+            self._native.scale_rows(self._memory(start)[0], stop - start, self._metric.scale / before)
         else:
             keys, labels = (part[0, 0].numpy() for part in self._past.buffers)
             row = first + np.arange(n)[:, None]
@@ -162,7 +164,7 @@ class KNNExpert:
             squares = np.square(keys[row] - keys[at]) * found[..., None]
             same = labels[at, 0] == batch.class_ids[:, None]
             self._metric.learn(Neighbors(squares, same, found, prior))
-        self._past.scale_keys(torch.from_numpy(self._metric.scale / before))
+            self._past.scale_keys(torch.from_numpy(self._metric.scale / before))
 
     def grow(self, num_classes: int) -> None:
         self.num_classes = num_classes
