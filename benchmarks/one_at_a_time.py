@@ -2,11 +2,12 @@
 
     python benchmarks/one_at_a_time.py [--quick] [--out FOLDER]
 
-The default learner gets plain lists: `predict_proba(x)`, then `learn(x, y)`. All sizes take turns, a chunk each. Times are
-CPU times of the one thread that computes, of the quietest quarter of the turns. *Outside* is what predicting
-and learning one row take together without the network's own passes and steps: checks, journal, normalization, kNN, mixer,
-replay, and the share of each row in its chunk. About five minutes on one core. Expected: all of it flat over the length of
-the stream, and what is outside flat over the window too; over classes it grows by what writing so many probabilities takes.
+The default learner gets plain lists: `predict_proba(x)`, then `learn(x, y)`. All sizes take turns, a chunk each.
+Times are CPU times of the one thread that computes, of the quietest quarter of the turns. *Outside* is what
+predicting and learning one row take together without the network's own passes and steps: checks, journal,
+normalization, kNN, mixer, replay, and the share of each row in its chunk. About five minutes on one core. Expected:
+all of it flat over the length of the stream, and what is outside flat over the window too; over classes it grows by
+what writing so many probabilities takes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 // What predicts beside the network, and what comes before and after it: kNN, the mixer and the normalizer.
 //
 // All arrays are the caller's, in C order, and none is kept. Nothing is allocated but one scratch row of the mixer, so
-// calls of several threads do not meet. What a row gives does not depend on the rows beside it, on where its numbers lie
-// or on how many rows come at once: one row at a time and a whole chunk give the same bits.
+// calls of several threads do not meet. What a row gives does not depend on the rows beside it, on where its numbers
+// lie or on how many rows come at once: one row at a time and a whole chunk give the same bits.
 //
 // Layout, with the letters of the Python side:
 //   kNN         x (n, stride) float32, of which the first W are compared; past keys (P, W) float32, oldest first, with
-//               labels (P,) int64. Column c < P is a past example, column P + i is row i of x. Row i may use the columns
-//               lo[i] <= c < hi[i]. The result is (n, K) float32, log-probabilities.
-//   mixer       log-probabilities (M, n, K) float32 of M experts; R products of them; log-weights (M + R,) and exponents
-//               (R, M) float64. What experts and products say of one row is (M + 2 R, K) float64.
-//   normalizer  x (n, W) float64; statistics (columns,) float64, where columns is W, or 2 W if features are also given by
-//               the latest examples; the result is (n, columns) float32.
+//               labels (P,) int64. Column c < P is a past example, column P + i is row i of x. Row i may use the
+//               columns lo[i] <= c < hi[i]. The result is (n, K) float32, log-probabilities.
+//   mixer       log-probabilities (M, n, K) float32 of M experts; R products of them; log-weights (M + R,) and
+//               exponents (R, M) float64. What experts and products say of one row is (M + 2 R, K) float64.
+//   normalizer  x (n, W) float64; statistics (3, columns) float64, where columns is W, or 2 W if features are also
+//               given by the latest examples; the result is (n, columns) float32.
 //
 // Free class ids, from num_seen on, have no label yet. All of them together weigh as one label (labels.py).
 
@@ -234,7 +234,7 @@ bool vote(const Nearest& found, double prior_weight, double sharpness, int64_t n
 
 // exp of four numbers, none of them above 709; within 1 ulp of std::exp. What is below -708 gives 0.
 inline d4 vexp(d4 x) {
-    constexpr double ROUND = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
+    constexpr double ROUND = 6755399441055744.0;  // 1.5 * 2^52: with it, the nearest whole number is in the low bits
     const l4 tiny = x < -708.0;
     const d4 bounded = tiny ? (d4{} - 708.0) : x;
     const d4 shifted = bounded * 1.4426950408889634 + ROUND;
@@ -316,8 +316,8 @@ struct Shape {
     int64_t free() const { return num_seen < 0 ? 0 : std::max<int64_t>(K - num_seen, 0); }
 };
 
-// What all parts say and their mixture (K,), of one row whose experts lie `stride` apart. `parts` gets (M + 2 R, K): the
-// logarithms of experts and products, and the probabilities of the products.
+// What all parts say and their mixture (K,), of one row whose experts lie `stride` apart. `parts` gets (M + 2 R, K):
+// the logarithms of experts and products, and the probabilities of the products.
 void mix_row(
     const Shape& s, const float* log_probs, int64_t stride, const double* log_weights, const double* exponents,
     double lowest, double* parts, double* mixed
@@ -411,9 +411,9 @@ void learn_row(
 
 }  // namespace
 
-// Log-probabilities (n, K) of the labels of the nearest examples. own_labels may be null where no row is a neighbor of
-// another; without lo and hi each row uses all of the past. `at` (n, nearest) gets the columns, -1 where there are fewer,
-// unless it is null. 0: done; 1: sizes or ranges that cannot be; 2: a label that is none of the K.
+// Log-probabilities (n, K) of the labels of the nearest examples. own_labels may be null where no row is a neighbor
+// of another; without lo and hi each row uses all of the past. `at` (n, nearest) gets the columns, -1 where there are
+// fewer, unless it is null. 0: done; 1: sizes or ranges that cannot be; 2: a label that is none of the K.
 EXPORT int prequential_knn(
     const float* x, int64_t n, int64_t stride, int width, const float* past_keys, const int64_t* past_labels,
     int64_t past, const int64_t* own_labels, const int64_t* lo, const int64_t* hi, int nearest, double prior_weight,
@@ -437,10 +437,10 @@ EXPORT int prequential_knn(
     return 0;
 }
 
-// The gradient (W + 1,) of the mean loss of n labeled examples under the votes of their neighbors, by the logarithms of
-// the scales of the features and of the sharpness; `LearnedMetric.gradient` has the formulas. Example i is row first + i
-// of keys (room, W) with labels (room,); its k neighbors are ages[i] (k,) rows before it, 0: there is none. prior (n,) is
-// the probability of its label where neighbors say nothing. 1: sizes or rows that cannot be.
+// The gradient (W + 1,) of the mean loss of n labeled examples under the votes of their neighbors, by the logarithms
+// of the scales of the features and of the sharpness; `LearnedMetric.gradient` has the formulas. Example i is row
+// first + i of keys (room, W) with labels (room,); its k neighbors are ages[i] (k,) rows before it, 0: there is none.
+// prior (n,) is the probability of its label where neighbors say nothing. 1: sizes or rows that cannot be.
 EXPORT int prequential_metric_gradient(
     const float* keys, const int64_t* labels, int64_t room, int width, int64_t first, int64_t n, int k,
     const int64_t* ages, const double* prior, double prior_weight, double sharpness, double* gradient
@@ -504,7 +504,8 @@ EXPORT void prequential_scale_rows(float* rows, int64_t n, int64_t width, const 
 }
 
 // The mixture (n, K) of n rows, each by weights of its own if weight_rows is n, or by the same if it is 1. `parts`
-// (n, M + 2 R, K) gets what all parts said, as `mix_row` has it, or is null. num_seen may be null. 1: no memory, or sizes that cannot be.
+// (n, M + 2 R, K) gets what all parts said, as `mix_row` has it, or is null. num_seen may be null. 1: no memory, or
+// sizes that cannot be.
 EXPORT int prequential_mix(
     int64_t M, int64_t R, int64_t n, int64_t K, const float* log_probs, const int64_t* num_seen, int64_t weight_rows,
     const double* log_weights, const double* exponents, double lowest, double* parts, double* mixed
@@ -528,7 +529,8 @@ EXPORT int prequential_mix(
     return 0;
 }
 
-// Moves log_weights (M + R,) and exponents (R, M) on by one label; `parts` is what `prequential_mix` gave for its row.
+// Moves log_weights (M + R,) and exponents (R, M) on by one label; `parts` is what `prequential_mix` gave for its
+// row.
 EXPORT int prequential_mix_learn(
     int64_t M, int64_t R, int64_t K, const double* parts, int64_t y, int64_t num_seen, double speed, double share,
     const double* learning_rates, double lowest, double largest, double* log_weights, double* exponents
@@ -539,7 +541,8 @@ EXPORT int prequential_mix_learn(
 }
 
 // The mixture (n, K) of consecutive rows with labels y (n,), each by the weights after the labels before it. Row i of
-// log_weights (n + 1, M + R) and exponents (n + 1, R, M) are those before row i; the first is given, the others are made.
+// log_weights (n + 1, M + R) and exponents (n + 1, R, M) are those before row i; the first is given, the others are
+// made.
 EXPORT int prequential_mix_sequence(
     int64_t M, int64_t R, int64_t n, int64_t K, const float* log_probs, const int64_t* num_seen, const int64_t* y,
     const double* speed, double share, const double* learning_rates, double lowest, double largest,
@@ -571,7 +574,7 @@ struct Start {
     const int64_t* features;  // (k,)
     double* first;            // (k,) the first value of each
     double* same;             // (k,) how often it came; 0: there is none yet
-    double* others;           // (START, k) the values that differ from it, in their order; null: stop before the next one
+    double* others;           // (START, k) those that differ from it, in their order; null: stop before the next one
     int64_t* filled;          // (k,) how many these are
     int64_t k;
     uint64_t looks;  // bit i: with the i-th of them, more is to be done
@@ -606,10 +609,11 @@ static void take_out(const LeftOut& left, int64_t c, double x) {
 
 // Normalizes consecutive rows, each by the statistics of what came before and of itself, which move on in place. It
 // stops before the first row that does more than that: one with which a look at the first values of a feature is due,
-// or one with values that are left out (more than `far` deviations from the mean and outside low..high), where left is
-// null or the feature is at a new level by it. floor and ceiling (W,) bound what the statistics of the latest examples
-// take; null: nothing does. What is left out looks like `shown` deviations. Returns how many rows were done, or -1 for
-// sizes that cannot be. The statistics are (3, columns): counts, means and sums of squared distances from these.
+// or one with values that are left out (more than `far` deviations from the mean and outside low..high), where left
+// is null or the feature is at a new level by it. floor and ceiling (W,) bound what the statistics of the latest
+// examples take; null: nothing does. What is left out looks like `shown` deviations. Returns how many rows were done,
+// or -1 for sizes that cannot be. The statistics are (3, columns): counts, means and sums of squared distances from
+// these.
 EXPORT int64_t prequential_normalize(
     const double* x, int64_t n, int64_t width, int64_t columns, double* statistics, const double* low,
     const double* high, const double* floor, const double* ceiling, const Start* start, const LeftOut* left,

@@ -154,7 +154,7 @@ class NativeExperts:
         prior_weight: float,
         sharpness: float,
     ) -> np.ndarray:
-        """The gradient (width + 1,) of the loss of labeled examples by the logarithms of a metric's scales and sharpness.
+        """The gradient (width + 1,) of the loss of examples by the logarithms of a metric's scales and its sharpness.
 
         Parameters
         ----------
