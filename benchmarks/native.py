@@ -39,7 +39,6 @@ def measure(quick: bool) -> list[Row]:
         rows.append(over_plain_loop("paper", *((2, 1) if quick else (12, 10)), time.process_time))
         rows.append(of_limit(DIGITS.changed(num_streams=2) if quick else DIGITS, 2 if quick else 12, time.process_time))
         rows.append(over_classes(2 if quick else 8))
-        rows += flat(quick)
     return [*rows, two_threads(2 if quick else 9), predict_beside_steps(100 if quick else 4000)]
 
 
@@ -177,37 +176,3 @@ def predict_beside_steps(examples: int) -> Row:
         meaning="99th percentile over the median, which must be at most 0.2 ms",
         note=f"p50 {1e3 * p50:.3f} ms, p99 {1e3 * p99:.3f} ms",
     )
-
-
-def flat(quick: bool) -> list[Row]:
-    """Predict and learn one, its median over what it should not grow with."""
-    axes: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
-        "stream length": ("20,000 examples over 1,000", ({"learned": 1000}, {"learned": 20_000})),
-        "classes": ("1,000 classes over 10", ({"classes": 10}, {"classes": 1000})),
-        "window": ("2,048 over 512", ({"window": 512}, {"window": 2048})),
-    }
-    rows = []
-    for axis, (said, sizes) in axes.items():
-        spent = [singles(**{"learned": 200 if quick else 2100, **size}, count=20 if quick else 320) for size in sizes]
-        low, high = (np.percentile(seconds, [50, 99]) for seconds in spent)
-        note = f"p50 {1e3 * low[0]:.2f} and {1e3 * high[0]:.2f} ms, p99 {1e3 * low[1]:.2f} and {1e3 * high[1]:.2f} ms"
-        meaning = "median CPU time of predicting and learning one, at the larger size over the smaller"
-        ratio = float(high[0] / low[0])
-        rows.append(Row(name=f"one at a time, {axis}: {said}", ratio=ratio, meaning=meaning, note=note))
-    return rows
-
-
-def singles(*, learned: int, count: int, classes: int = 10, window: int = 512) -> list[float]:
-    """Seconds of predicting and learning one, after so many examples."""
-    random = np.random.default_rng(0)
-    learner = Learner(classes, settings=MODEL.changed(window=window))
-    x = random.normal(size=(learned + count, 8)).astype(np.float32)
-    y = random.integers(0, classes, learned + count).tolist()
-    learner.learn_many(x[:learned], y[:learned])
-    spent = []
-    for row, label in zip(x[learned:], y[learned:], strict=True):
-        begun = time.process_time()
-        learner.predict_proba_one(row)
-        learner.learn(row, label)
-        spent.append(time.process_time() - begun)
-    return spent

@@ -46,8 +46,10 @@ class TestAllOrNothing:
                 assert same_state(before, learner.state_dict())
                 learner.learn(x, y)
             other.learn(x, y)
-        if call in ("open", "pwrite") or (call == "fsync" and home):
+        if home and call != "pread":
             assert refused == 24
+        elif call in ("open", "pwrite"):  # what nobody opens again is written some examples at a time
+            assert 0 < refused < 24
         assert same_state(
             learner.state_dict()["learner"]["parts"]["trainer"], other.state_dict()["learner"]["parts"]["trainer"]
         )

@@ -235,7 +235,9 @@ class GrownStateLeftBehind(Counts):
 
 class BadInput(Counts):
     def _admitted(self, xs, ys, **more):
-        return super()._admitted(np.nan_to_num(as_examples(xs, self.position, missing=True)), ys, **more)  # NaN passes as 0
+        return super()._admitted(
+            np.nan_to_num(as_examples(xs, self.position, missing=True)), ys, **more
+        )  # NaN passes as 0
 
 
 class Gate(Counts):
