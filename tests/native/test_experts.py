@@ -333,9 +333,99 @@ def test_features_are_normalized_as_by_numpy(kind, recent):
                 np.testing.assert_allclose(native.state_dict()[name], value, rtol=1e-8, atol=1e-9, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["missing", "rare", "broken"])
+def starts(n=200):
+    """Features that show their first values at different speeds, with ties, constants, gaps and broken ones."""
+    random = np.random.default_rng(1)
+    plain = random.normal(size=(n, 24)) * 3 + 1
+    usual = np.where(random.random((n, 24)) < np.linspace(0.02, 1, 24), plain, 5.0)  # one value recurs
+    gaps = np.where(random.random((n, 24)) < np.linspace(0, 0.95, 24), np.nan, plain)
+    whole = random.integers(-12, 13, size=(n, 24)) * 1.0
+    at_limit = whole * (1 + 15 * (random.random((n, 24)) < 0.02))  # distances of about SPREAD times the usual one
+    heavy = random.standard_cauchy(size=(n, 24))
+    broken = plain.copy()
+    broken[random.integers(0, 34, 24), np.arange(24)] = random.choice([-9e9, 999.0, 1e30, -0.0], 24)
+    constant = np.full((n, 4), 7.0)
+    constant[n // 2 :, 1] += plain[n // 2 :, 0]
+    constant[:, 2] = np.nan
+    constant[::2, 3] = -0.0
+    return {
+        "usual": usual, "gaps": gaps, "ties": whole, "at the limit": at_limit, "heavy": heavy, "first broken": broken,
+        "constants": constant, "all": np.concatenate([usual, gaps, whole, at_limit, heavy, broken, constant], 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 7, 32, 200])
+def test_first_values_are_looked_at_as_by_numpy(size):
+    x = starts()["all"]
+    expected, native = (Normalizer(x.shape[1], native=n) for n in (None, NATIVE))
+    ended = set()
+    for start in range(0, len(x), size):
+        for normalizer in (expected, native):
+            normalizer.update(x[start : start + size])
+        ended.add(len(expected.guard.starting))
+        for name in ("starting", "first", "same", "others", "filled", "cut", "low", "high", "value", "repeats"):
+            ours, theirs = getattr(native.guard, name), getattr(expected.guard, name)
+            if name == "others" and not len(theirs):  # room is made for what is not there yet
+                assert not ours.any()
+                continue
+            assert np.array_equal(ours, theirs), (start, name)
+        np.testing.assert_allclose(native.mean, expected.mean, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(native.square, expected.square, rtol=1e-8, atol=1e-9)
+    assert size == 200 or len(ended) > 3  # not all at once
+    assert min(ended) < x.shape[1] / 2
+
+
+def test_a_look_finds_broken_what_numpy_does():
+    random = np.random.default_rng(2)
+    found = []
+    for case in range(200):
+        others = random.permutation(np.arange(1, 8 if case % 2 else 32)) * random.choice([-1, 1])
+        largest = np.abs(others).max() * 16 + random.integers(-40, 41)
+        same = int(random.integers(1, 40))
+        values = np.concatenate([np.zeros(same), others, [largest]])[:, None].astype(np.float64)
+        values += random.integers(-5, 6)
+        expected, native = (Normalizer(1, native=n) for n in (None, NATIVE))
+        for normalizer in (expected, native):
+            normalizer.update(values)
+        assert np.array_equal(native.guard.cut, expected.guard.cut)
+        assert np.array_equal(native.guard.low, expected.guard.low)
+        assert np.array_equal(native.guard.high, expected.guard.high)
+        found.append(bool(expected.guard.cut.any() or expected.guard.repeats.any()))
+    assert 50 < sum(found) < 150
+
+
+@pytest.mark.parametrize("kind", ["usual", "gaps", "ties", "constants"])
+def test_where_nothing_is_broken_rows_stay_in_the_native_core(monkeypatch, kind):
+    x = starts()[kind]
+    normalizer = Normalizer(x.shape[1], recent=50, native=NATIVE)
+    monkeypatch.setattr(Normalizer, "_next", None)
+    for start in range(0, len(x), 20):
+        normalizer.update(x[start : start + 20])
+        normalizer.forget()
+    assert np.isfinite(normalizer.guard.low).any()
+    before = normalizer.guard
+    normalizer.transform(x)
+    assert normalizer.guard is before  # what is only asked changes nothing
+
+
+def test_a_range_is_that_of_the_first_values_and_holds_from_then_on():
+    random = np.random.default_rng(3)
+    x = random.normal(size=(80, 2))
+    x[:20, 1] = 0.5  # its start ends 19 rows later, in the same chunk
+    x[40, 0] = x[60, 1] = 1e6
+    native = Normalizer(2, native=NATIVE)
+    shown = native.transform(x)
+    native.update(x)
+    assert not len(native.guard.starting)
+    assert native.guard.low.tolist() == [x[:33, 0].min(), x[19:52, 1].min()]
+    assert native.guard.high.tolist() == [x[:33, 0].max(), x[19:52, 1].max()]
+    assert shown[40, 0] == shown[60, 1] == 2
+    assert native.guard.value.tolist() == [1e6, 1e6]
+
+
+@pytest.mark.parametrize("kind", ["missing", "rare", "broken", *starts()])
 def test_a_native_normalizer_gives_the_same_bits_in_all_sizes(kind):
-    x = streams()[kind]
+    x = (streams() | starts(400))[kind]
     whole, single = (Normalizer(x.shape[1], recent=50, native=NATIVE) for _ in range(2))
     for start in range(0, 400, 32):
         rows, parts = x[start : start + 32], []

@@ -8,7 +8,7 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint
 from prequential.learners.outliers import FAR, LEVEL, LOOKS, Guard, Hint, Look
-from prequential.native.experts import Limits, NativeExperts, as_float64
+from prequential.native.experts import Limits, NativeExperts, address, as_float64
 from prequential.storage.checkpoint import allow
 
 LARGEST = 1e100  # larger values count as this, so that their squares are numbers
@@ -52,7 +52,8 @@ class Normalizer:
     clip
         The largest result, in deviations.
     native
-        What computes in the native core, where it does: all rows in which nothing happens but that sums move on.
+        What computes in the native core, where it does: all rows but those with which first values are found broken, or
+        a feature is at a new level.
 
     Examples
     --------
@@ -195,8 +196,11 @@ class Normalizer:
         assert self._native is not None
         guard = self.guard
         statistics = np.array((self.count, self.mean, self.square))
-        start, left, changes = guard.for_native(full)
-        out, done = self._native.normalize(x, statistics, guard.addresses, start, left, self._limits)
+        start, left, changes = guard.for_native(full, len(x))
+        ranges = guard.addresses
+        if "low" in changes:
+            ranges = (address(changes["low"]), address(changes["high"]), *ranges[2:])
+        out, done = self._native.normalize(x, statistics, ranges, start, left, self._limits)
         if done and changes:
             guard = guard.after_rows(changes)
         count, mean, square = statistics[:, None]

@@ -120,9 +120,9 @@ class Guard:
         return (address(self.low), address(self.high), *reach)
 
     @cached_property
-    def start_addresses(self) -> tuple[int, int, int]:
-        """Where `starting`, `first` and `filled` are."""
-        return address(self.starting), address(self.first), address(self.filled)
+    def start_addresses(self) -> tuple[int, int, int, int]:
+        """Where `starting`, `first`, `filled` and `cut` are."""
+        return address(self.starting), address(self.first), address(self.filled), address(self.cut)
 
     def hints(self) -> list[Hint]:
         """The values that were left out and recur, at most one for each feature."""
@@ -157,8 +157,8 @@ class Guard:
         """After rows of which none is left out."""
         return self._changed(run=np.maximum(self.run - measured.sum(0), 0)) if self.alert else self
 
-    def for_native(self, full: bool) -> tuple[Start, LeftOut | None, dict[str, np.ndarray]]:
-        """What the native core needs of it, and the arrays that it changes there, for `after_rows`.
+    def for_native(self, full: bool, n: int) -> tuple[Start, LeftOut | None, dict[str, np.ndarray]]:
+        """What the native core needs of it for n rows, and the arrays that it changes there, for `after_rows`.
 
         Where it is not `full`, that is no more than how often the first values came.
         """
@@ -167,8 +167,9 @@ class Guard:
             if not k:
                 return NO_START, None, {}
             same = self.same.copy()
-            starting_at, first_at, filled_at = self.start_addresses
-            return Start(starting_at, first_at, address(same), None, filled_at, k, LOOK_BITS), None, {"same": same}
+            starting_at, first_at, filled_at, cut_at = self.start_addresses
+            start = Start(starting_at, first_at, address(same), None, filled_at, cut_at, k, START, LOOK_BITS, SPREAD)
+            return start, None, {"same": same}
         sums = np.array((self.last, self.value, self.repeats, self.lead))
         run, width, at = self.run.copy(), 8 * len(self.run), address(sums)
         left = LeftOut(address(run), at, at + width, at + 2 * width, at + 3 * width, 7 * LEVEL)
@@ -177,12 +178,22 @@ class Guard:
             return NO_START, left, changes
         first, same, filled = self.first.copy(), self.same.copy(), self.filled.copy()
         others = _with_room(self.others, copy=True)
-        arrays = (self.starting, first, same, others, filled)
-        start = Start(*[address(array) for array in arrays], k, LOOK_BITS)
-        return start, left, changes | {"first": first, "same": same, "others": others, "filled": filled}
+        arrays = (self.starting, first, same, others, filled, self.cut)
+        start = Start(*[address(array) for array in arrays], k, START, LOOK_BITS, SPREAD)
+        changes |= {"first": first, "same": same, "others": others, "filled": filled}
+        if filled.max() + n >= START:  # a start may end
+            changes |= {"low": self.low.copy(), "high": self.high.copy()}
+        return start, left, changes
 
     def after_rows(self, changes: dict[str, np.ndarray]) -> Guard:
-        """After rows with which no look was due and no new level began."""
+        """After rows with which no first values were found broken and no new level began."""
+        if "low" in changes:
+            goes_on = changes["filled"] < START
+            if goes_on.all():
+                changes = {name: value for name, value in changes.items() if name not in ("low", "high")}
+            else:
+                start = {name: changes.get(name, getattr(self, name))[..., goes_on] for name in OF_START}
+                changes = changes | start
         guard = self._changed(**changes)
         if "run" in changes:
             guard.__dict__["changed_lately"] = True
@@ -321,7 +332,7 @@ CACHED = {  # each `cached_property` of a guard, and the fields that it is made 
     "alert": {"run"},
     "reach": {"floor", "ceiling"},
     "addresses": {"low", "high", "floor", "ceiling"},
-    "start_addresses": {"starting", "first", "filled"},
+    "start_addresses": {"starting", "first", "filled", "cut"},
 }
 OF_START = ("starting", "first", "same", "others", "filled", "cut")
 OF_ALL = tuple(field.name for field in fields(Guard) if field.name not in OF_START)

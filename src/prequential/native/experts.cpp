@@ -575,9 +575,12 @@ struct Start {
     double* first;            // (k,) the first value of each
     double* same;             // (k,) how often it came; 0: there is none yet
     double* others;           // (START, k) those that differ from it, in their order; null: stop before the next one
-    int64_t* filled;          // (k,) how many these are
+    int64_t* filled;          // (k,) how many these are; room: the start is over
+    const uint8_t* cut;       // (k,) whether some of them were left out at the last look
     int64_t k;
-    uint64_t looks;  // bit i: with the i-th of them, more is to be done
+    int64_t room;    // START: with so many of them, a start is over
+    uint64_t looks;  // bit i: with the i-th of them, they are looked at together
+    double spread;   // those are broken that are so many times as far from the median as 7 of 8 are
 };
 
 // What became of values that were left out, of all features; it moves on in place.
@@ -607,16 +610,71 @@ static void take_out(const LeftOut& left, int64_t c, double x) {
     left.last[c] = x;
 }
 
+constexpr int64_t MOST_ROOM = 62;
+
+// Sorts few numbers; unlike std::sort, it stays within them where some are NaN, as a damaged file may have them.
+static void sort_few(double* values, int64_t n) {
+    for (int64_t i = 1; i < n; i++) {
+        const double value = values[i];
+        int64_t at = i;
+        for (; at > 0 && values[at - 1] > value; at--) values[at] = values[at - 1];
+        values[at] = value;
+    }
+}
+
+// Whether some of the first values of starting feature j are broken, with `value` as the next of them: `_broken` in
+// outliers.py, which goes on to say which. The median is that of all values, each as often as it came; then each
+// distance from it counts once.
+static bool any_broken(const Start& s, int64_t j, double value) {
+    const int64_t others = s.filled[j] + 1, n = others + 1;
+    double sorted[MOST_ROOM + 2], distance[MOST_ROOM + 2];
+    for (int64_t i = 0; i + 1 < others; i++) sorted[i] = s.others[i * s.k + j];
+    sorted[others - 1] = value;
+    sorted[others] = s.first[j];
+    sort_few(sorted, n);
+    const double half = (s.same[j] + static_cast<double>(others)) / 2;
+    double median = sorted[0], reached = 0;
+    for (int64_t i = 0; i < n; i++) {  // none of the others equals the first value
+        reached += sorted[i] == s.first[j] ? s.same[j] : 1.0;
+        median = sorted[i];
+        if (reached >= half) break;
+    }
+    for (int64_t i = 0; i < n; i++) distance[i] = std::fabs(sorted[i] - median);
+    sort_few(distance, n);
+    int64_t different = distance[0] > 0;
+    for (int64_t i = 1; i < n; i++) different += distance[i] > distance[i - 1];
+    if (different < 7) return false;
+    const int64_t most = (7 * different + 7) / 8;  // 7 of 8, rounded up
+    int64_t i = 0;
+    for (int64_t count = distance[0] > 0; count < most;) {
+        i++;
+        count += distance[i] > distance[i - 1];
+    }
+    return distance[n - 1] > s.spread * distance[i];
+}
+
+// Ends the start of feature j, none of whose first values is broken: their range is that of the feature.
+static void end_start(const Start& s, int64_t j, double* low, double* high) {
+    double least = s.first[j], most = least;
+    for (int64_t i = 0; i < s.room; i++) {
+        least = std::min(least, s.others[i * s.k + j]);
+        most = std::max(most, s.others[i * s.k + j]);
+    }
+    low[s.features[j]] = least;
+    high[s.features[j]] = most;
+}
+
 // Normalizes consecutive rows, each by the statistics of what came before and of itself, which move on in place. It
-// stops before the first row that does more than that: one with which a look at the first values of a feature is due,
-// or one with values that are left out (more than `far` deviations from the mean and outside low..high), where left
-// is null or the feature is at a new level by it. floor and ceiling (W,) bound what the statistics of the latest
-// examples take; null: nothing does. What is left out looks like `shown` deviations. Returns how many rows were done,
-// or -1 for sizes that cannot be. The statistics are (3, columns): counts, means and sums of squared distances from
-// these.
+// stops before the first row that does more than that: one with which some of the first values of a feature are
+// found broken, or are looked at again after some were, or one with values that are left out (more than `far`
+// deviations from the mean and outside low..high), where left is null or the feature is at a new level by it. Where
+// a start ends, the feature's low and high are set, and what follows goes by them. floor and ceiling (W,) bound what
+// the statistics of the latest examples take; null: nothing does. What is left out looks like `shown` deviations.
+// Returns how many rows were done, or -1 for sizes that cannot be. The statistics are (3, columns): counts, means
+// and sums of squared distances from these.
 EXPORT int64_t prequential_normalize(
-    const double* x, int64_t n, int64_t width, int64_t columns, double* statistics, const double* low,
-    const double* high, const double* floor, const double* ceiling, const Start* start, const LeftOut* left,
+    const double* x, int64_t n, int64_t width, int64_t columns, double* statistics, double* low, double* high,
+    const double* floor, const double* ceiling, const Start* start, const LeftOut* left,
     const Limits* limits, float* out
 ) {
     if (n < 0 || width < 0 || (columns != width && columns != 2 * width) || start->k < 0) return -1;
@@ -632,8 +690,9 @@ EXPORT int64_t prequential_normalize(
     }
     uint8_t* is_far = width > 512 ? many.data() : few;
     const Start& s = *start;
+    if (s.k > 0 && (s.room < 1 || s.room > MOST_ROOM)) return -1;
     for (int64_t j = 0; j < s.k; j++) {
-        if (s.features[j] < 0 || s.features[j] >= width || s.filled[j] < 0 || s.filled[j] > 62) return -1;
+        if (s.features[j] < 0 || s.features[j] >= width || s.filled[j] < 0 || s.filled[j] >= s.room) return -1;
     }
     for (int64_t i = 0; i < n; i++, x += width, out += columns) {
         bool any_far = false, stops = false;
@@ -650,18 +709,20 @@ EXPORT int64_t prequential_normalize(
         }
         for (int64_t j = 0; j < s.k; j++) {
             const double value = std::min(std::max(x[s.features[j]], -most), most);
-            if (value != value || (s.same[j] > 0 && value == s.first[j])) continue;
-            stops |= s.others == nullptr || (s.same[j] > 0 && ((s.looks >> (s.filled[j] + 1)) & 1));
+            if (value != value || s.filled[j] == s.room || (s.same[j] > 0 && value == s.first[j])) continue;
+            const bool look = s.same[j] > 0 && ((s.looks >> (s.filled[j] + 1)) & 1);
+            stops = stops || s.others == nullptr || (look && (s.cut[j] || any_broken(s, j, value)));
         }
         if (stops) return i;
         for (int64_t j = 0; j < s.k; j++) {
             const double value = std::min(std::max(x[s.features[j]], -most), most);
-            if (value != value) continue;
+            if (value != value || s.filled[j] == s.room) continue;
             if (s.same[j] == 0) s.first[j] = value;
             if (value == s.first[j]) {
                 s.same[j] += 1;
             } else {
                 s.others[s.filled[j]++ * s.k + j] = value;
+                if (s.filled[j] == s.room) end_start(s, j, low, high);
             }
         }
         for (int64_t c = 0; left != nullptr && c < width; c++) {

@@ -287,8 +287,8 @@ class NativeExperts:
         statistics
             (3, columns) counts, means and sums of squares; they move on in place.
         ranges
-            Where four arrays (width,) are: the range of the first values of each feature, and that within which the
-            statistics of the latest examples take all values, or None.
+            Where four arrays (width,) are: the range of the first values of each feature, which is set where a start
+            ends, and that within which the statistics of the latest examples take all values, or None.
         start
             The first values of features that have shown few yet.
         left
@@ -317,8 +317,11 @@ class Start(ctypes.Structure):
         ("same", _POINTER),
         ("others", _POINTER),
         ("filled", _POINTER),
+        ("cut", _POINTER),
         ("k", _NUMBER),
+        ("room", _NUMBER),
         ("looks", ctypes.c_uint64),
+        ("spread", _REAL),
     )
 
 
