@@ -10,8 +10,9 @@ import numpy as np
 from prequential.baselines.neighbor_index import NeighborIndex
 from prequential.errors import BadSetting
 from prequential.labels import num_seen_before, spread_unseen
-from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
+from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.chunked import chunk_slices
+from prequential.learners.log_proba import uniform_log_proba
 from prequential.learners.normalizer import Normalizer, bounded
 from prequential.learners.outliers import Hint
 from prequential.renames import OPTIONS, takes_old_names

@@ -12,8 +12,9 @@ from prequential.baselines.calibration import NOMINAL_CLASSES, Calibration
 from prequential.baselines.kalman_filter import KalmanFilter, label_variance
 from prequential.errors import BadInput, BadSetting
 from prequential.labels import Labels, num_seen_before
-from prequential.learners.base import OnlineLearner, check_missing, check_seed, uniform_log_proba
+from prequential.learners.base import OnlineLearner, check_missing, check_seed
 from prequential.learners.chunked import chunk_slices
+from prequential.learners.log_proba import uniform_log_proba
 from prequential.learners.normalizer import Normalizer, bounded
 from prequential.learners.outliers import Hint
 from prequential.memory_limits import check_fits

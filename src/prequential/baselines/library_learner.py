@@ -17,8 +17,9 @@ import numpy as np
 
 from prequential.errors import BadInput, BadSetting, PrequentialError, one_line
 from prequential.labels import spread_unseen
-from prequential.learners.base import check_seed, prior_log_proba
+from prequential.learners.base import check_seed
 from prequential.learners.journaled import JournaledLearner
+from prequential.learners.log_proba import prior_log_proba
 from prequential.learners.normalizer import Normalizer
 from prequential.learners.outliers import Hint
 

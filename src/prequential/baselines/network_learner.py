@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from prequential.baselines.feed_forward import Network
 from prequential.errors import BadSetting
 from prequential.labels import log_class_prior, num_seen_before
-from prequential.learners.base import check_missing, check_seed, prior_where_nan, uniform_log_proba
+from prequential.learners.base import check_missing, check_seed
 from prequential.learners.chunked import ChunkedLearner
 from prequential.learners.gate import check_image_dtype
 from prequential.learners.inputs import Inputs
+from prequential.learners.log_proba import prior_where_nan, uniform_log_proba
 from prequential.learners.outliers import Hint
 from prequential.settings import Settings
 

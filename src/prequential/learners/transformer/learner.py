@@ -17,13 +17,15 @@ from prequential.errors import BadCheckpoint, BadInput, BadSetting, EngineWarnin
 from prequential.imports import import_object, is_object_name
 from prequential.labels import join_rows, num_seen_before
 from prequential.learners import by_id
+from prequential.learners.abstract import largest
 from prequential.learners.asked import Event
-from prequential.learners.base import check_missing, largest, uniform_log_proba
+from prequential.learners.base import check_missing
 from prequential.learners.chunked import Ask, ChunkedLearner
 from prequential.learners.device import find_device
 from prequential.learners.gate import check_float32
 from prequential.learners.home import Home, holds_learner
 from prequential.learners.inputs import Inputs
+from prequential.learners.log_proba import uniform_log_proba
 from prequential.learners.memory import Memory, saved_journal
 from prequential.learners.normalizer import After
 from prequential.learners.outliers import Hint

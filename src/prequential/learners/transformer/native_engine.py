@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prequential.learners.base import uniform_where_nan
+from prequential.learners.log_proba import uniform_where_nan
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.passes import NetworkPass

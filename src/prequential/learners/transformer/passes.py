@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from prequential.labels import log_class_prior
-from prequential.learners.base import uniform_where_nan
 from prequential.learners.device import on_device
+from prequential.learners.log_proba import uniform_where_nan
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.models.kv_cache import Context, KVState
 from prequential.models.precision import autocast

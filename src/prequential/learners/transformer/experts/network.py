@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prequential.learners.base import uniform_where_nan
+from prequential.learners.log_proba import uniform_where_nan
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.experts.expert import Predicted
