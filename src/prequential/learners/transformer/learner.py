@@ -5,68 +5,43 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from prequential.errors import BadCheckpoint, BadInput, BadSetting, EngineWarning
+from prequential.errors import BadInput, EngineWarning
 from prequential.imports import import_object, is_object_name
 from prequential.labels import join_rows, num_seen_before
-from prequential.learners import by_id
 from prequential.learners.abstract import largest
-from prequential.learners.asked import Event
 from prequential.learners.base import check_missing
-from prequential.learners.chunked import Ask, ChunkedLearner
+from prequential.learners.chunked import Ask
 from prequential.learners.device import find_device
-from prequential.learners.gate import check_float32
-from prequential.learners.home import Home, holds_learner
-from prequential.learners.inputs import Inputs
+from prequential.learners.gate import check_float32, check_image_dtype
+from prequential.learners.home_learner import HomeLearner
 from prequential.learners.log_proba import uniform_log_proba
-from prequential.learners.memory import Memory, saved_journal
 from prequential.learners.normalizer import After
 from prequential.learners.outliers import Hint
 from prequential.learners.replay import ReplayChunk
-from prequential.learners.transformer.async_trainer import AsyncTrainer
 from prequential.learners.transformer.batch import Batch, Queries
-from prequential.learners.transformer.distributed import here
-from prequential.learners.transformer.engine import Choice, EngineName, changed_engine, choose_engine, make_passes
-from prequential.learners.transformer.ensemble import Ensemble, Prediction
-from prequential.learners.transformer.experts import NetworkExpert, make_experts
-from prequential.learners.transformer.normalized_replay import NormalizedReplay
+from prequential.learners.transformer.engine import Choice, EngineName, changed_engine, choose_engine
+from prequential.learners.transformer.ensemble import Prediction
+from prequential.learners.transformer.parts import Parts, check_memory, make_parts
 from prequential.learners.transformer.predictor import IdleTrainer, copy_predictor
 from prequential.learners.transformer.state_migrations import migrate_learner_state
-from prequential.learners.transformer.trainer import Trainer
 from prequential.learners.versioned import Versioned
-from prequential.memory_limits import check_fits
 from prequential.models.extractors.own import name_of
 from prequential.models.lookback import MAX_LAG
-from prequential.models.make import OwnNetwork, make_model
+from prequential.models.make import OwnNetwork
 from prequential.models.transformer import Transformer
-from prequential.native.experts import native_experts
 from prequential.renames import SETTINGS, takes_old_names
 from prequential.settings import Settings
 from prequential.specs import parse_call
-from prequential.storage.checkpoint import loading, read_checkpoint
-from prequential.streams.journal.journal import Journal
 from prequential.streams.journal.log import Durability
-from prequential.streams.journal.reading import ranges
-from prequential.streams.stream import Stream
-from prequential.trust import names_from, stored_arguments
 
 QUERIES_AT_ONCE = 128  # examples predicted in one pass where labels come late
-
-
-class Parts(NamedTuple):
-    """What a learner is made of, in the order in which an example passes through it."""
-
-    inputs: Inputs
-    ensemble: Ensemble
-    replay: NormalizedReplay
-    trainer: Trainer
 
 
 class LastPrediction(NamedTuple):
@@ -84,7 +59,7 @@ class LastPrediction(NamedTuple):
 
 
 @takes_old_names(SETTINGS)
-class Learner(ChunkedLearner):
+class Learner(HomeLearner):
     """A transformer that learns in context at once and by gradient steps on every chunk and its replay-streams.
 
     Whatever the sizes in which examples arrive, gradient steps are taken on the same chunks of `settings.chunk_size`
@@ -150,59 +125,20 @@ class Learner(ChunkedLearner):
         if self.settings.engine == "native":
             choose_engine(self.settings, device=self.device)  # refuses it at once where it cannot be used
         self.engine_note: str | None = None  # where another engine had saved what was loaded
-        self._check_memory(1)
+        check_memory(self.settings, 1, num_classes=self.labels.capacity, device=self.device)
         self.stride = self.settings.chunk_size
-        self._home: Home | None = None
         self._parts: Parts | None = None  # made when the first example shows what x looks like
-        self._memory = Memory()
         self._num_seen = Versioned(len(self.labels))  # labels seen so far
         self._num_late = 0  # examples in finished chunks whose labels came late
         self._to_replay: list[ReplayChunk] = []  # what the next turn replays, as it was read
         self._last_prediction: LastPrediction | None = None  # if it was of one x, and nothing was learned since
         self._process = os.getpid()
         if home is not None:
-            self._home = Home(Path(home), durability, new=True)
-            self._memory = Memory(self._home.begin(self._made()))
-
-    def _made(self) -> dict[str, Any]:
-        """What a home keeps of how its learner is made."""
-        schema = {} if self.schema is None else {"schema": self.schema.to_dict(), "schema_given": self._rows.given}
-        return {"config": self.config(), "labels": self.labels.state_dict(), **schema}
+            self._settle_new(home, durability)
 
     @property
     def _fills_missing(self) -> bool:
         return self.settings.standardize is not False
-
-    def _keep_schema(self) -> None:
-        if self._home is not None and not self._memory.relearning:
-            self._home.remember({"schema": self.schema.to_dict(), "schema_given": self._rows.given})
-
-    @property
-    def home(self) -> Path | None:
-        """The directory it lives in, if it has one."""
-        return None if self._home is None else self._home.directory
-
-    @property
-    def journal(self) -> Journal | None:
-        """The examples that it keeps, where it keeps them itself."""
-        return self._memory.journal
-
-    def remember(self, **more: str) -> None:
-        """Keeps something in its home for whoever opens it, such as which column of a table was the label."""
-        if self._home is not None and any(self.remembered(name) != text for name, text in more.items()):
-            self._home.remember({"notes": {**self._home.made.get("notes", {}), **more}})
-
-    def remembered(self, name: str) -> str | None:
-        """What `remember` has kept."""
-        notes = {} if self._home is None else self._home.made.get("notes", {})
-        found = notes.get(name) if isinstance(notes, dict) else None
-        return found if isinstance(found, str) else None
-
-    @property
-    def notes(self) -> list[str]:
-        """What was found damaged or missing in its home or among its examples, and what was done about it."""
-        journal = self._memory.journal
-        return [*([] if self._home is None else self._home.notes), *([] if journal is None else journal.notes)]
 
     @property
     def model(self) -> Transformer | None:
@@ -241,15 +177,6 @@ class Learner(ChunkedLearner):
 
     def _hints(self) -> list[Hint]:
         return [] if self._parts is None else self._parts.inputs.hints()
-
-    def replay_from(self, stream: Stream | None) -> None:
-        """Replays from this stream instead of keeping a copy; None: what comes next is kept in a journal."""
-        with self._guard.changing(), self._guard.inside(whole=False):
-            self._memory.follow(stream)
-
-    @property
-    def _relearning(self) -> bool:
-        return self._memory.relearning
 
     # Predicting and learning.
 
@@ -329,15 +256,7 @@ class Learner(ChunkedLearner):
     def _accept(self, x: np.ndarray, ys: Sequence[Hashable]) -> np.ndarray:
         if self.settings.async_steps and os.getpid() != self._process:
             raise BadInput("this process was forked: a learner with async_steps can predict in it, but not learn")
-        class_ids = super()._accept(x, ys)
-        labels = [self.labels[class_id] for class_id in class_ids]
-        asked_at = None if self._lags is None else (self.position + np.arange(len(x)) - self._lags).tolist()
-        self._memory.write(x, labels, asked_at=asked_at, ids=self._ids, origins=self._origins)
-        return class_ids
-
-    def _keep_events(self, events: list[Event]) -> None:
-        if self._home is not None:
-            self._home.write_events(events, self.asked.whole)
+        return super()._accept(x, ys)
 
     def _take_chunks(
         self, x: np.ndarray, class_ids: np.ndarray, *, report: bool, ask: Ask | None = None
@@ -346,9 +265,6 @@ class Learner(ChunkedLearner):
         self._changing = False
         self._parts.trainer.check()
         return super()._take_chunks(x, class_ids, report=report, ask=ask)
-
-    def _begin_part(self, count: int) -> None:
-        self._memory.advance(count)
 
     def _extend(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray:
         assert self._parts is not None
@@ -426,14 +342,6 @@ class Learner(ChunkedLearner):
             lags = np.minimum(lags, MAX_LAG)
         return Batch(features, class_ids, num_seen_before(class_ids, num_seen), lags)
 
-    def flush(self) -> None:
-        """Takes the steps of the unfinished chunk now. The next chunk is the rest of it."""
-        with self._guard.changing():
-            pending = bool(self._pending_ids)
-            super().flush()
-            if pending and self._home is not None:  # the journal does not know that the chunk was cut short here
-                self.save()
-
     def _wait(self, count: int | None = None) -> None:
         # a whole chunk is predicted while the steps before it are taken; for a few examples that is not worth a wait
         if self._parts is not None and (count is None or self.room <= count < self.settings.chunk_size):
@@ -452,136 +360,38 @@ class Learner(ChunkedLearner):
 
     def _build(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Parts:
         """Makes everything for inputs like the first example."""
-        s, num_classes = self.settings, self.labels.capacity
-        inputs = Inputs(s, shape, dtype)
-        if self.missing and not inputs.normalizes:
-            raise BadSetting(f"features may be missing only where they are standardized, but x has shape {shape}")
-        self._check_memory(inputs.features)
-        model = make_model(
-            s,
-            features=inputs.features,
-            extractor=inputs.extractor,
-            shape=inputs.image_shape,
-            num_classes=num_classes,
-            own=self._own_extractor,
-        ).to(self.device)
-        engine = choose_engine(s, device=self.device, processes=here().count, model=model)
-        native = native_experts() if engine.name == "native" else None
-        if native is not None:
-            inputs = Inputs(s, shape, dtype, native)
-        trainer = (AsyncTrainer if s.async_steps else Trainer)(model, s, here(), engine=engine)
-        network = NetworkExpert(make_passes(engine, trainer.prediction_model), trainer.prediction_context, here())
-        replay = NormalizedReplay(
-            s.num_streams - 1,
-            chunk_size=s.chunk_size,
-            memory=self._memory,
+        return make_parts(
+            self.settings,
+            shape,
+            dtype,
             labels=self.labels,
-            inputs=inputs,
-            seed=s.seed,
+            memory=self._memory,
+            device=self.device,
+            missing=self.missing,
+            extractor=self._own_extractor,
         )
-        others = make_experts(s, inputs, num_classes=num_classes, native=native)
-        ensemble = Ensemble(network, others, open_ended=self.labels.open_ended, native=native)
-        return Parts(inputs, ensemble, replay, trainer)
-
-    def _check_memory(self, features: int) -> None:
-        s, classes = self.settings, self.labels.capacity
-        sizes = f"width ({s.width}), depth ({s.depth}), window ({s.window}), num_streams ({s.num_streams}), classes ({classes})"
-        what = f"{features} features, {sizes}" if features > 1 else sizes
-        if self.device.type == "cpu":
-            check_fits(s.least_bytes(classes, features), what)
 
     def _check(self, x: np.ndarray) -> np.ndarray:
         x = super()._check(x)
-        if x.ndim > 2 or self.settings.standardize is False:
+        if self.settings.standardize is False:
             check_float32(x, self.position)
-        if self._parts is not None and x.ndim > 2 and (x.dtype == np.uint8) != self._parts.inputs.image_bytes:
-            expected = "uint8" if self._parts.inputs.image_bytes else "floats"
-            raise BadInput(f"example {self.position}: the image is {x.dtype}, but the first one was {expected}")
+        check_image_dtype(x, None if self._parts is None else self._image_bytes, self.position)
         return x
 
-    # Keeping what was learnt.
+    # Its state, and copies of it.
 
-    def save(self, path: str | Path | None = None) -> None:
-        """Writes the learner to one file, atomically; the examples it replays from are copied beside it.
+    @property
+    def _image_bytes(self) -> bool:
+        return self._parts is not None and self._parts.inputs.image_bytes
 
-        Without a path it is saved in its home, where `Learner.open` finds it.
-        """
-        if path is not None:
-            super().save(path)
-            return
-        if self._home is None:
-            raise BadInput("save needs a path: this learner was made without a home")
-        with self._alone():
-            journal = self._memory.journal
-            assert journal is not None
-            self._memory.sync()
-            self._home.save(self.position, self._whole_state(), journal)
+    def _become(self, again: Self) -> None:
+        super()._become(again)
+        self._parts, self._num_seen, self._num_late = again._parts, again._num_seen, again._num_late
+        self._last_prediction = None
 
-    @contextmanager
-    def _beside(self, path: Path) -> Iterator[dict[str, Any]]:
-        with self._memory.saved_beside(path) as named:
-            yield named
-
-    @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        home: str | Path | None = None,
-        durability: Durability = 100,
-        device: str = "auto",
-        trust: bool = False,
-    ) -> Self:
-        """The learner that was saved to this file; in a home it begins with a save of its own.
-
-        `trust` allows to import an extractor that the file names, which runs its code.
-        """
-        with names_from(Path(path), trust=trust):
-            return cls._load(path, home=home, durability=durability, device=device)
-
-    @classmethod
-    def _load(cls, path: str | Path, *, home: str | Path | None, durability: Durability, device: str) -> Self:
-        if home is None:
-            return cls._loaded(path, device=device)
-        saved = read_checkpoint(Path(path))
-        with loading(Path(path)):
-            needs = bool(saved["state"]["learner"]["memory"]["journal"])
-        source = Journal(saved_journal(Path(path), saved.get("journal"))) if needs else None
-        learner = cls._loaded(path, device=device)
-        place = Home(Path(home), durability, new=True)
-        journal = place.begin(learner._made(), copied=source)
-        learner._home, learner._memory = place, Memory(journal)
-        with loading(Path(path)):
-            learner.load_state_dict(saved["state"])
-        learner.save()
-        return learner
-
-    def settle(self, home: str | Path, *, durability: Durability = 100) -> None:
-        """Gives a learner without a home one, in which it lives from now on; its past is copied there.
-
-        Where its past is the stream of a run, that is read once.
-        """
-        with self._alone():
-            self._check_can_learn()
-            if self._home is not None:
-                raise BadInput(f"this learner lives in {self.home} already")
-            state, memory = self._whole_state(), self._memory
-            place = Home(Path(home), durability, new=True)
-            try:
-                past = () if memory.journal is not None else memory.past()
-                self._memory = Memory(place.begin(self._made(), copied=memory.journal, past=past))
-                self._home = place
-                self.load_state_dict(state)  # everything that reads the past reads it there
-                self.save()
-            except BaseException:
-                self._home, self._memory = None, memory
-                self.load_state_dict(state)
-                place.close()
-                raise
-
-    def _load_beside(self, path: Path, saved: dict[str, Any]) -> None:
-        if saved["state"]["learner"]["memory"]["journal"]:
-            self._memory.load(path, saved.get("journal"))
+    def _begin_with_labels(self) -> None:
+        super()._begin_with_labels()
+        self._num_seen.commit(self.num_seen)
 
     def _unsaved(self) -> dict[str, Any]:
         return {"device": str(self.device)}
@@ -612,155 +422,8 @@ class Learner(ChunkedLearner):
         engine = [] if self.engine is None else [f"engine {self.engine.name}"]
         return [*super()._standing(), *engine, *([] if self.home is None else [f"home {str(self.home)!r}"])]
 
-    @classmethod
-    def open(
-        cls, home: str | Path, *, durability: Durability | None = None, device: str = "auto", trust: bool = False
-    ) -> Self:
-        """The learner that lives in this directory, as it was after the last example it was given.
-
-        It goes on from its newest save and learns again, from the journal, what came after that. Where something in
-        the home is damaged or missing, it goes on with everything else; each such thing is said in a `DamageWarning`
-        and in `notes`.
-        """
-        directory = Path(home)
-        if not directory.is_dir() or not holds_learner(directory):
-            raise BadInput(f"{directory} holds no learner; Learner(..., home=...) makes one there")
-        place = Home(directory, durability)
-        try:
-            journal = place.open()
-            with names_from(directory, trust=trust):
-                learner = cls._from_save(place, journal, device)
-            learner._catch_up(journal)
-        except BaseException:
-            place.close()
-            raise
-        return learner
-
-    @classmethod
-    def _from_save(cls, place: Home, journal: Journal, device: str) -> Self:
-        """The learner of a home, as it was at its newest save that can be used; else a new one."""
-        found: list[Learner] = []
-
-        def make() -> Learner:
-            path = place.directory / "learner.json"
-            with loading(Path(path)):
-                learner = cls(**stored_arguments(cls, place.made.get("config"), path), device=device)
-                learner.labels.load_state_dict(place.made["labels"])
-                if len(journal) or place.made.get("schema_given"):  # else no row was learned by it
-                    learner._rows.load(cls._stored_schema({"shape": None, **place.made}))
-            learner.num_seen = len(learner.labels)
-            learner._num_seen.commit(learner.num_seen)
-            learner._home, learner._memory = place, Memory(journal)
-            learner._memory.relearning = True
-            return learner
-
-        def refuse(state: dict[str, Any]) -> str | None:
-            learner = make()
-            try:
-                learner.load_state_dict(state)
-            except (BadCheckpoint, BadInput, BadSetting) as error:
-                return str(error)
-            found.append(learner)
-            return None
-
-        state, refused = place.newest(journal, refuse)
-        if state is None and (journal.missing_log or (refused and not len(journal))):
-            why = refused[0] if refused else f"{journal.directory / 'log.bin'} is missing, and there is no save"
-            raise BadCheckpoint(f"{why}; nothing is left to go on from")
-        for sentence in refused:
-            place.note(f"{sentence}; {'an earlier save is used' if found else 'everything is learnt again'}")
-        return cast(Self, found[0] if found else make())
-
-    def _catch_up(self, journal: Journal) -> None:
-        """Learns what came after the save; where examples are lost, the journal and the learner are made to agree."""
-        assert self._home is not None
-        missing = self.position - len(journal)
-        if missing > 0:  # what was learnt from them is in the save
-            assert self.shape is not None
-            image_bytes = self._parts is not None and self._parts.inputs.image_bytes
-            like = np.zeros((1, *self.shape), np.uint8 if image_bytes else np.float64)
-            lost = ranges(range(len(journal), self.position))
-            journal.append_gap(missing, like)
-            self._home.note(f"{lost} missing in {journal.directory}: they stay learnt, but are not replayed any more")
-        else:
-            lost_positions = journal.compact(self.position)
-            if lost_positions:
-                self._home.note(f"{ranges(lost_positions)} lost in {journal.directory}; those after moved up")
-        for event in self._home.asked.read(self._home.asked_since):
-            try:
-                self.asked.apply(event)
-            except (KeyError, TypeError, ValueError, BadCheckpoint) as error:
-                self._home.note(
-                    f"an event in {self._home.asked.directory} was left out: {type(error).__name__}: {error}"[:280]
-                )
-        boundary = len(journal) - len(journal) % self.stride
-        for start in range(self.position, boundary, self.stride):
-            self._relearn(journal, start, min(start + self.stride, boundary))
-        # one by one, as live examples mostly come: in one call, what is current would differ in its last bits
-        for start in range(self.position, len(journal)):
-            self._relearn(journal, start, start + 1)
-        self.asked.settle()
-        self._memory.relearning = False
-
-    def _relearn(self, journal: Journal, start: int, stop: int) -> None:
-        """Learns examples of the journal again, as late as their labels came."""
-        chunk, (asked_at, ids) = journal.read(start, stop), journal.arrivals(start, stop)
-        at_once = np.array_equal(asked_at, np.arange(start, stop))
-        self.learn_many(chunk.x, chunk.y, asked_at=None if at_once else asked_at)
-        by_id.relearned(self, start, asked_at, ids, chunk.y)
-
-    def _before(self, count: int) -> dict[str, Any]:
-        return {**super()._before(count), "memory": self._memory.before()}
-
-    def _revert(self, before: dict[str, Any], error: BaseException) -> None:
-        self._memory.restore(before["memory"])
-        super()._revert(before, error)
-
-    def _recover(self, error: BaseException) -> None:
-        """Goes back to the newest save, and learns again what came after it."""
-        journal = self._memory.journal
-        if self._home is None or journal is None or self._memory.relearning:
-            raise NotImplementedError
-        try:
-            again = self._from_save(self._home, journal, str(self.device))
-            again._catch_up(journal)
-        except BaseException:
-            self._guard.mend = lambda: self._recover(error)  # the next call tries again
-            raise
-        self._guard.mend = None
-        self.position, self.shape = again.position, again.shape
-        self.labels, self._memory, self._parts = again.labels, again._memory, again._parts
-        self._num_seen, self._num_late, self.asked = again._num_seen, again._num_late, again.asked
-        self._last_prediction = None
-        self._load_chunk_state(again._chunk_state())
-
-    def close(self) -> None:
-        """Lets another learner have its home. What it knows stays: it can predict, but not learn."""
-        with self._alone():
-            if self._home is not None:
-                self._memory.sync()
-                self._home.asked.sync()
-                if self._memory.journal is not None:
-                    self._memory.journal.close()
-                self._home.close()
-
-    def _check_state(self, state: dict[str, Any]) -> None:
-        super()._check_state(state)
-        self._memory.check_state(state["learner"]["memory"])
-
     def _state_dict(self) -> dict[str, Any]:
-        parts = None
-        if self._parts is not None:
-            inputs, ensemble, replay, trainer = self._parts
-            trained = trainer.state_dict()  # first: it waits for steps under way
-            parts = {
-                "engine": trainer.engine.name,
-                "image_bytes": inputs.image_bytes,
-                "inputs": inputs.state_dict(),
-                "ensemble": ensemble.state_dict(),
-                "replay": replay.state_dict(),
-                "trainer": trained,
-            }
+        parts = None if self._parts is None else self._parts.state_dict()
         return {
             **self._chunk_state(),
             "num_seen": {"committed": self._num_seen.committed, "current": self._num_seen.current},
@@ -783,8 +446,7 @@ class Learner(ChunkedLearner):
         if saved is not None:
             assert self.shape is not None
             self._parts = self._build(self.shape, np.dtype(np.uint8 if saved["image_bytes"] else np.float32))
-            for name in ("inputs", "ensemble", "replay", "trainer"):
-                getattr(self._parts, name).load_state_dict(saved[name])
+            self._parts.load_state_dict(saved)
             self._compare_engines(str(saved.get("engine", "torch")), self._parts.trainer.engine.name)
         self._num_late = int(state.get("num_late", 0))
         self._num_seen.commit(int(state["num_seen"]["committed"]))
