@@ -14,7 +14,7 @@ from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.trainer import Trainer
 from prequential.models.kv_cache import Context
 from prequential.models.pi import PiTransformer
-from prequential.native.transformer import NativeTransformer, StreamInput
+from prequential.native.transformer import ChunkInput, NativeTransformer, StreamInput
 from prequential.settings import Settings
 
 SMALL: dict[str, Any] = {"width": 32, "num_query_heads": 2, "depth": 2, "window": 20, "chunk_size": 33}
@@ -81,6 +81,12 @@ def stream_input(batch: Batch, context: Context) -> StreamInput:
     return StreamInput(batch.x, batch.class_ids, batch.num_seen, past, batch.lookback)
 
 
+def chunk_input(batch: Batch, context: Context) -> ChunkInput:
+    """The same, where the context gets the chunk."""
+    context.reserve(batch.max_lag)
+    return ChunkInput(batch.x, batch.class_ids, batch.num_seen, context, batch.lookback)
+
+
 class Pair:
     """The same model twice, trained by torch's trainer and by the native core."""
 
@@ -101,7 +107,7 @@ class Pair:
         self.trainer.optimizer.step = step  # type: ignore[method-assign]
 
     def step(self, batches: list[Batch], position: int) -> None:
-        self.trainer._step(dict(enumerate(batches)), position)
+        self.trainer._take([dict(enumerate(batches))], position)
         self.optimizer.set_learning_rate(position)
         before = {name: self._moment(p).clone() for name, p in self.twin.named_parameters()}
         streams = [stream_input(batch, context) for batch, context in zip(batches, self.contexts, strict=True)]

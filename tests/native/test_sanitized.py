@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 # small and odd shapes above all: large ones would take most of the time
 CHOSEN = (
     "equal_those and (odd_widths or tiny or one_class or none_seen or late or no_window or copy or joint) "
-    "or any_length or any_layout or any_number_of_threads or grow or refused or queries or first_values "
+    "or any_length or one_call or any_layout or any_number_of_threads or grow or refused or queries or first_values "
     "or neighbors and not 1000"
 )
 OVERFLOW = 'extern "C" int last(const int *values, int count) { return values[count]; }\n'

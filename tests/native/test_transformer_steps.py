@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.native.helpers import Case, Pair, stream_input
+from tests.native.helpers import Case, Pair, chunk_input, stream_input
 
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.optimizer import Optimizer
@@ -64,6 +65,45 @@ def test_steps_have_the_same_bits_for_any_number_of_threads_and_in_every_run(len
             assert torch.equal(ours, first)
 
 
+@pytest.mark.parametrize("changes", [{}, {"lags": 7}, {"method": "copy"}, {"window": 0}, {"window": 9, "lags": 3}])
+def test_steps_in_one_call_have_the_same_bits_as_one_by_one(changes: dict[str, Any]) -> None:
+    case = Case(num_streams=3, **changes)
+    models = [case.model, copy.deepcopy(case.model)]
+    averages = [NativeTransformer(copy.deepcopy(model)) for model in models]
+    optimizers = [Optimizer(model, model.settings) for model in models]
+    natives = [NativeTransformer(m, optimizer.adamw) for m, optimizer in zip(models, optimizers, strict=True)]
+    contexts = [[model.new_context() for _ in range(3)] for model in models]
+    for turn in range(5):
+        batches = [case.batch(33 - turn) for _ in range(3)]
+        for optimizer in optimizers:
+            optimizer.set_learning_rate(turn)
+        for batch, context in zip(batches, contexts[0], strict=True):
+            context.commit(natives[0].step([stream_input(batch, context)]).passes[0].new)
+        averages[0].update_ema(natives[0], 0.7)
+        chunks = [chunk_input(batch, context) for batch, context in zip(batches, contexts[1], strict=True)]
+        done = natives[1].train([[chunk] for chunk in chunks], threads=2, average=averages[1], decay=0.7)
+        assert [step.finite for step in done] == [True] * 3
+    pairs = [(models[0], models[1]), (averages[0].model, averages[1].model)]
+    for one, other in pairs:
+        for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+    for one_by_one, in_one_call in zip(*contexts, strict=True):
+        for name in ("tokens", "examples"):
+            ours, theirs = one_by_one.state_dict()[name], in_one_call.state_dict()[name]
+            assert ours.keys() == theirs.keys()
+            assert all(np.array_equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_a_chunk_behind_an_unfinished_one_is_refused() -> None:
+    case = Case()
+    native = NativeTransformer(case.model, Optimizer(case.model, case.model.settings).adamw)
+    context = case.model.new_context()
+    _, state = native.predict_one(case.batch(1).x, 5, context)
+    native.append_one(state, 0, context)
+    with pytest.raises(ValueError, match="1 of an unfinished chunk"):
+        native.train([[chunk_input(case.batch(), context)]])
+
+
 def test_either_engine_goes_on_from_the_moments_of_the_other() -> None:
     case = Case(learning_rate=0.01)
     pair = Pair(case)
@@ -71,7 +111,7 @@ def test_either_engine_goes_on_from_the_moments_of_the_other() -> None:
     for i in range(12):
         batch = case.batch()
         if i % 3 == 2:  # torch takes this step on the twin, too
-            pair.trainer._step({0: batch}, 32 * i)
+            pair.trainer._take([{0: batch}], 32 * i)
             other.step(batch, 32 * i)
         else:
             pair.step([batch], 32 * i)
@@ -90,21 +130,22 @@ class TorchTwin:
         self.trainer.contexts = pair.contexts
 
     def step(self, batch: object, position: int) -> None:
-        self.trainer._step({0: batch}, position)  # type: ignore[dict-item]
+        self.trainer._take([{0: batch}], position)  # type: ignore[dict-item]
 
 
 def test_fifty_steps_lose_as_much_as_those_of_torch() -> None:
-    case = Case(width=48, num_query_heads=4, depth=3, window=40, F=6, K=4, learning_rate=0.01)
+    case = Case(width=48, num_query_heads=4, depth=3, window=40, F=6, K=4, learning_rate=0.01, ema_decay=0.0)
     pair, teacher = Pair(case), case.rng.normal(size=(6, 4))
     losses: list[tuple[float, float]] = []
     for i in range(50):
         batch = case.batch()
         batch.class_ids[:] = (batch.x @ teacher).argmax(1)
-        passed = pair.trainer._step({0: batch}, 32 * i)
+        passed = pair.trainer._take([{0: batch}], 32 * i)
+        assert passed is not None
+        pair.trainer.contexts[0].commit(passed.new)
         pair.optimizer.set_learning_rate(32 * i)
         result = pair.native.step([stream_input(batch, pair.contexts[0])])
         pair.contexts[0].commit(result.passes[0].new)
-        assert passed is not None
         theirs = -sum(float(of_head[np.arange(32), batch.class_ids].mean()) for of_head in passed.log_probs)
         losses.append((result.loss, theirs))
     assert losses[-1][0] < 0.8 * losses[0][0]  # it learns

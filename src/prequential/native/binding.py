@@ -47,8 +47,9 @@ class StreamStruct(ctypes.Structure):
     _fields_ = [
         *((name, _pointer) for name in ("x", "y", "num_seen", "visible")),
         *((name, _pointer) for name in ("keys", "values", "example_keys", "example_labels")),
-        *((name, _pointer) for name in ("log_probs", "new_keys", "new_values", "new_example_keys")),
-        ("block_stride", ctypes.c_int64),
+        *((name, _pointer) for name in ("log_probs", "new_keys", "new_values")),
+        *((name, _pointer) for name in ("new_example_keys", "new_example_labels")),
+        *((name, ctypes.c_int64) for name in ("block_stride", "new_block_stride")),
         *((name, _int) for name in ("length", "past", "past_examples", "padding")),
     ]
 
@@ -148,9 +149,9 @@ def transformer_functions() -> ctypes.CDLL:
     found.transformer_error.restype = ctypes.c_char_p
     found.transformer_error.argtypes = [integer]
     found.transformer_forward.argtypes = [pointer, pointer, integer]
-    found.transformer_step.argtypes = [
-        *(pointer, pointer, integer, pointer, integer, integer),
-        *(ctypes.POINTER(integer), ctypes.POINTER(ctypes.c_double)),
+    found.transformer_train.argtypes = [
+        *(pointer, pointer, pointer, integer, pointer),
+        *(pointer, ctypes.c_double, integer, integer, pointer, pointer),
     ]
     found.transformer_lerp.argtypes = [pointer, pointer, ctypes.c_double]
     found.transformer_append.argtypes = [

@@ -133,7 +133,7 @@ static void gather_columns(Pass &pass, int l, const Share &share) {
     }
   }
   if (s.new_keys && first < last) {
-    const long at = (long)l * S * K + (long)first * K;
+    const long at = (long)l * s.new_block_stride + (long)first * K;
     std::memcpy(s.new_keys + at, pass.k_tokens + (long)first * K, sizeof(float) * (last - first) * K);
     std::memcpy(s.new_values + at, pass.v_tokens + (long)first * K, sizeof(float) * (last - first) * K);
   }

@@ -52,9 +52,10 @@ struct Stream {
   const float *example_keys;      // (P, W)
   const int64_t *example_labels;  // (P)
   float *log_probs;               // (heads, S, NC); null: not needed
-  float *new_keys, *new_values;   // (L, S, K); null: not needed
+  float *new_keys, *new_values;   // (L, S, K), blocks `new_block_stride` apart; null: not needed
   float *new_example_keys;        // (S, W)
-  int64_t block_stride;
+  int64_t *new_example_labels;    // (S) where a step copies y to; null: not needed
+  int64_t block_stride, new_block_stride;
   int32_t length, past, past_examples, padding;
 };
 
@@ -252,6 +253,8 @@ struct Plan {
     S = s.length, P = s.past, PE = s.past_examples;
     if (S < 1 || P < 0 || PE < 0 || S > 1 << 24 || P > 1 << 24 || PE > 1 << 24) return BAD_STREAM;
     if ((net.model.use_input && !s.x) || (s.new_keys == nullptr) != (s.new_values == nullptr)) return BAD_STREAM;
+    if (s.new_keys && net.L > 1 && s.new_block_stride < (int64_t)S * net.K) return BAD_STREAM;
+    if (s.new_example_labels && !s.y) return BAD_STREAM;
     if (net.attention && net.L && P && (!s.keys || !s.values || s.block_stride < (int64_t)P * net.K)) return BAD_STREAM;
     if (net.W && PE && (!s.example_keys || !s.example_labels)) return BAD_STREAM;
     if (s.y)

@@ -193,8 +193,8 @@ static void forward_one(Pass &pass) {
         const float *key_label = s.y ? net.block(l, KEY_LABELS) + s.y[0] * K : nullptr;
         const float *value_label = s.y ? net.block(l, VALUE_LABELS) + s.y[0] * K : nullptr;
         for (int k = 0; k < K; k++) {
-          s.new_keys[l * K + k] = in[D + k] + (s.y ? key_label[k] : 0.0f);
-          s.new_values[l * K + k] = in[D + K + k] + (s.y ? value_label[k] : 0.0f);
+          s.new_keys[l * s.new_block_stride + k] = in[D + k] + (s.y ? key_label[k] : 0.0f);
+          s.new_values[l * s.new_block_stride + k] = in[D + K + k] + (s.y ? value_label[k] : 0.0f);
         }
       }
     }

@@ -29,9 +29,17 @@ struct Gradient {
   float *sum = nullptr;
 };
 
+// A part of the way from a to b, as torch.lerp goes it
+void lerp(float *__restrict a, const float *__restrict b, int64_t n, float part) {
+  if (part < 0.5f)
+    for (int64_t i = 0; i < n; i++) a[i] += part * (b[i] - a[i]);
+  else
+    for (int64_t i = 0; i < n; i++) a[i] = b[i] - (b[i] - a[i]) * (1 - part);
+}
+
 class Trainer {
  public:
-  Trainer(const Net &net, std::vector<std::unique_ptr<Pass>> &passes, const Step &step, Arena &arena)
+  Trainer(const Net &net, const std::vector<std::unique_ptr<Pass>> &passes, const Step &step, Arena &arena)
       : net_(net), passes_(passes), step_(step), gradients_(net.count) {
     arena.restart();
     find_sources();
@@ -76,6 +84,15 @@ class Trainer {
       else
         for (int r = begin; r < end; r++)
           adamw(p, g.sum, (int64_t)r * g.cols, (int64_t)r * g.stride, g.cols, size, root, keep);
+    }
+  }
+
+  // ... and then where an average follows the parameters
+  void follow(const Net &average, float way, int part, int parts) {
+    for (int i = 0; i < net_.count; i++) {
+      const int64_t rows = gradients_[i].rows, cols = gradients_[i].cols;
+      const int64_t begin = rows * part / parts * cols, end = rows * (part + 1) / parts * cols;
+      lerp(average.model.parameters[i].value + begin, net_.value(i) + begin, end - begin, way);
     }
   }
 
@@ -230,12 +247,49 @@ void forward_backward(Pass &pass, const Share &share) {
   }
 }
 
-// Memory of the calling thread, one arena for each stream and one for the sums.
-std::vector<std::unique_ptr<Arena>> &arenas(size_t count) {
-  static thread_local std::vector<std::unique_ptr<Arena>> mine;
-  while (mine.size() < count) mine.push_back(std::make_unique<Arena>());
+// Memory of the calling thread, for passes without gradients.
+Arena &arena_of_thread() {
+  static thread_local Arena mine;
   return mine;
 }
+
+// Memory for a training call, which is kept for the next one, in whatever thread that is.
+class Lease {
+ public:
+  explicit Lease(size_t count) {
+    {
+      std::unique_lock<std::mutex> lock(mutex());
+      for (auto &kept = pool(); mine_.size() < count && !kept.empty(); kept.pop_back())
+        mine_.push_back(std::move(kept.back()));
+    }
+    while (mine_.size() < count) mine_.push_back(std::make_unique<Arena>());
+  }
+  ~Lease() {
+    std::unique_lock<std::mutex> lock(mutex());
+    for (; !mine_.empty() && pool().size() < MOST; mine_.pop_back()) pool().push_back(std::move(mine_.back()));
+  }
+  Lease(const Lease &) = delete;
+  Lease &operator=(const Lease &) = delete;
+  Arena &operator[](size_t i) { return *mine_[i]; }
+
+ private:
+  static constexpr size_t MOST = 32;
+  std::vector<std::unique_ptr<Arena>> mine_;
+  // never destroyed: threads may still train when a process ends
+  static std::mutex &mutex() {
+    static std::mutex &only = *new std::mutex;
+    return only;
+  }
+  static std::vector<std::unique_ptr<Arena>> &pool() {
+    static auto &only = *new std::vector<std::unique_ptr<Arena>>(make_pool());
+    return only;
+  }
+  static std::vector<std::unique_ptr<Arena>> make_pool() {
+    std::vector<std::unique_ptr<Arena>> empty;
+    empty.reserve(MOST);  // so that giving back cannot fail
+    return empty;
+  }
+};
 
 constexpr int ALONE = 3;  // so many examples to predict are computed one by one; more, in panels
 
@@ -270,25 +324,28 @@ Error forward(const Net &net, const Stream &s, Arena &arena, int threads) {
   return OK;
 }
 
-Error train(const Net &net, const Stream *streams, int count, const Step &step, int threads, bool split, int *finite,
-            double *loss) {
-  auto &memory = arenas(count + 1);
-  std::vector<std::unique_ptr<Pass>> passes;
-  for (int s = 0; s < count; s++) {
-    passes.push_back(std::make_unique<Pass>(net, streams[s], *memory[s], true));
-    if (!streams[s].y) return BAD_STREAM;
-    if (Error error = passes[s]->plan.make(net, streams[s])) return error;
-    passes[s]->loss_weight = 1.0f / ((float)count * streams[s].length);
-  }
+// What `transformer_train` is given beside the streams.
+struct Training {
+  Step step;
+  const Net *average;  // null: there is none
+  float part;          // of the way that it moves towards the parameters after the last step
+  int threads;
+  bool split;
+};
+
+// One step on the streams of some passes. `last`: the average follows.
+bool take_step(const Net &net, const std::vector<std::unique_ptr<Pass>> &passes, Lease &memory, const Training &given,
+               bool last) {
+  const int count = (int)passes.size();
   size_t most = 1;
   for (const auto &pass : passes) pass->prepare(), most = std::max(most, pass->strips.size());
-  Trainer trainer(net, passes, step, *memory[count]);
+  Trainer trainer(net, passes, given.step, memory[count]);
   // all memory is taken: nothing fails from here on
   std::atomic<int> next{0};
   std::atomic<bool> all_finite{true};
   // all threads on one stream after the other, or each on streams of its own
-  const bool together = split && count < threads && (size_t)count < most;
-  in_threads(std::min<int>(threads, together ? most : count), [&](int part, int parts, Barrier &barrier) {
+  const bool together = given.split && count < given.threads && (size_t)count < most;
+  in_threads(std::min<int>(given.threads, together ? most : count), [&](int part, int parts, Barrier &barrier) {
     NoDenormals guard;
     Barrier nobody(1);
     if (together)
@@ -299,11 +356,44 @@ Error train(const Net &net, const Stream *streams, int count, const Step &step, 
     if (!trainer.sum_gradients(part, parts)) all_finite = false;
     barrier.wait();
     if (all_finite) trainer.move(part, parts);
+    if (last && given.average) trainer.follow(*given.average, given.part, part, parts);
   });
   if (all_finite) trainer.count_step();
-  *finite = all_finite;
-  *loss = 0;
-  for (const auto &pass : passes) *loss += pass->loss();
+  return all_finite;
+}
+
+Error train(const Net &net, const Stream *streams, const int32_t *sizes, int num_steps, const Training &given,
+            int32_t *finite, double *loss) {
+  int most = 0;
+  for (int i = 0; i < num_steps; i++) {
+    if (sizes[i] < 1) return BAD_STREAM;
+    most = std::max(most, (int)sizes[i]);
+  }
+  Lease memory(most + 1);
+  std::vector<std::vector<std::unique_ptr<Pass>>> steps(num_steps);
+  for (int i = 0; i < num_steps; i++)
+    for (int s = 0; s < sizes[i]; s++, streams++) {
+      steps[i].push_back(std::make_unique<Pass>(net, *streams, memory[s], true));
+      if (!streams->y) return BAD_STREAM;
+      if (Error error = steps[i][s]->plan.make(net, *streams)) return error;
+      steps[i][s]->loss_weight = 1.0f / ((float)sizes[i] * streams->length);
+    }
+  for (int i = 0; i < num_steps; i++) {
+    finite[i] = take_step(net, steps[i], memory, given, i == num_steps - 1);
+    loss[i] = 0;
+    for (const auto &pass : steps[i]) {
+      loss[i] += pass->loss();
+      if (int64_t *to = pass->stream.new_example_labels) std::copy_n(pass->stream.y, pass->stream.length, to);
+    }
+    steps[i].clear();
+  }
+  return OK;
+}
+
+Error check_average(const Net &average, const Net &net) {
+  if (average.check(false) || average.count != net.count) return BAD_MODEL;
+  for (int i = 0; i < net.count; i++)
+    if (average.model.parameters[i].size != net.model.parameters[i].size) return BAD_MODEL;
   return OK;
 }
 
@@ -335,46 +425,41 @@ int transformer_forward(const Model *model, const Stream *stream, int threads) {
     const Net net(*model);
     if (Error error = net.check(false)) return error;
     NoDenormals guard;
-    return forward(net, *stream, *arenas(1)[0], threads);
+    return forward(net, *stream, arena_of_thread(), threads);
   } catch (const std::exception &) {
     return NO_MEMORY;
   }
 }
 
-// One gradient step on the mean over streams of their mean losses; of each token it is the sum over all heads.
-// Where a gradient is not finite, `finite` is 0 and the step is not taken. Threads share streams; with `split`, where
-// there are fewer of these, also the tokens of one stream, for which they have to wait for each other in every block.
-int transformer_step(const Model *model, const Stream *streams, int count, const Step *step, int threads, int split,
-                     int *finite, double *loss) {
+// Gradient steps one after the other; the number i is on the next sizes[i] streams together, on the mean over streams of
+// their mean losses; of each token it is the sum over all heads. Where a gradient is not finite, finite[i] is 0 and the
+// step is not taken. After the last one the parameters of `average`, if there is one, move towards those of the model.
+// Threads share streams; with `split`, where there are fewer of these, also the tokens of one stream, for which they have
+// to wait for each other in every block. Everything is checked before the first step.
+int transformer_train(const Model *model, const Stream *streams, const int32_t *sizes, int num_steps, const Step *step,
+                      const Model *average, double part, int threads, int split, int32_t *finite, double *loss) {
   try {
-    if (!model || !streams || !step || !finite || !loss) return BAD_MODEL;
-    if (count < 1 || threads < 1) return BAD_STREAM;
-    const Net net(*model);
+    if (!model || !streams || !sizes || !step || !finite || !loss) return BAD_MODEL;
+    if (num_steps < 1 || threads < 1) return BAD_STREAM;
+    const Net net(*model), of_average(average ? *average : *model);
     if (Error error = net.check(true)) return error;
-    return train(net, streams, count, *step, threads, split != 0, finite, loss);
+    if (average)
+      if (Error error = check_average(of_average, net)) return error;
+    const Training given = {*step, average ? &of_average : nullptr, (float)part, threads, split != 0};
+    return train(net, streams, sizes, num_steps, given, finite, loss);
   } catch (const std::exception &) {
     return NO_MEMORY;
   }
 }
 
-// The parameters of `average` move towards those of `model` by this part of the way, as torch.lerp does.
+// The parameters of `average` move towards those of `model` by this part of the way.
 int transformer_lerp(const Model *average, const Model *model, double part) {
   if (!average || !model) return BAD_MODEL;
   const Net from(*model), to(*average);
-  if (from.check(false) || to.check(false) || from.count != to.count) return BAD_MODEL;
-  for (int i = 0; i < from.count; i++)
-    if (model->parameters[i].size != average->parameters[i].size) return BAD_MODEL;
+  if (from.check(false) || check_average(to, from)) return BAD_MODEL;
   NoDenormals guard;
-  const float w = (float)part;
-  for (int i = 0; i < from.count; i++) {
-    float *__restrict a = average->parameters[i].value;
-    const float *__restrict b = model->parameters[i].value;
-    const int64_t n = model->parameters[i].size;
-    if (w < 0.5f)
-      for (int64_t j = 0; j < n; j++) a[j] += w * (b[j] - a[j]);
-    else
-      for (int64_t j = 0; j < n; j++) a[j] = b[j] - (b[j] - a[j]) * (1 - w);
-  }
+  for (int i = 0; i < from.count; i++)
+    lerp(average->parameters[i].value, model->parameters[i].value, model->parameters[i].size, (float)part);
   return OK;
 }
 

@@ -47,6 +47,17 @@ class StreamInput(NamedTuple):
     visible: np.ndarray | None = None  # (S, 5) the same in the numbers of `Visible` in model.h, in place of `look`
 
 
+class ChunkInput(NamedTuple):
+    """A chunk of one stream, whose keys and values a step adds to a context, behind its last chunk boundary."""
+
+    x: np.ndarray  # (S, F)
+    y: np.ndarray  # (S,) class ids
+    num_seen: np.ndarray  # (S,) how many labels had been seen before each
+    context: Context
+    look: LookBack | None = None  # what each may see, where labels come late
+    visible: np.ndarray | None = None
+
+
 class NativePass(NamedTuple):
     """What a pass gives of one stream."""
 
@@ -57,7 +68,7 @@ class NativePass(NamedTuple):
 class StepResult(NamedTuple):
     """What a gradient step gives."""
 
-    passes: list[NativePass]  # of each stream, from before the step
+    passes: list[NativePass]  # of each stream that is a `StreamInput`, from before the step
     finite: bool  # False: a gradient was not finite, so the step was not taken
     loss: float  # mean over streams of their mean losses, summed over heads
 
@@ -208,25 +219,66 @@ class NativeTransformer:
             Whether threads may share one stream, too. By default where a block is so large that waiting for each other
             in each of them hardly counts.
         """
+        return self.train([streams], log_probs=log_probs, threads=threads, split=split)[0]
+
+    def train(
+        self,
+        steps: Sequence[Sequence[StreamInput | ChunkInput]],
+        *,
+        log_probs: bool = True,
+        threads: int = 1,
+        split: bool | None = None,
+        average: NativeTransformer | None = None,
+        decay: float = 0.0,
+    ) -> list[StepResult]:
+        """Several steps one after the other, in one call; those of `ChunkInput` are in their contexts afterwards.
+
+        Parameters
+        ----------
+        steps
+            The streams of each step.
+        log_probs, threads, split
+            As for `step`.
+        average, decay
+            What follows the parameters after the last step, as by its `update_ema`.
+        """
         assert self.adamw is not None
         group = self.adamw.param_groups[0]
         bound = self._fresh_trained()
-        made = [self._stream(stream, state=True, log_probs=log_probs) for stream in streams]
-        given = (StreamStruct * len(made))(*(each.stream for each in made))
+        sizes = np.array([len(streams) for streams in steps], np.int32)
+        given = (StreamStruct * int(sizes.sum()))()
+        made: list[_Made] = []
+        for one in (stream for streams in steps for stream in streams):
+            to = given[len(made)]
+            made.append(self._stream(one, to, log_probs) if isinstance(one, StreamInput) else self._chunk(one, to))
         step = StepStruct(group["lr"], *group["betas"], group["eps"])
-        finite, loss = ctypes.c_int(), ctypes.c_double()
-        code = self._functions.transformer_step(
+        finite, loss = np.zeros(len(steps), np.int32), np.zeros(len(steps))
+        longest = max((len(one.x) for streams in steps for one in streams), default=0)
+        code = self._functions.transformer_train(
             bound.address,
             ctypes.addressof(given),
-            len(made),
+            address_of(sizes),
+            len(steps),
             ctypes.addressof(step),
+            None if average is None else average._fresh().address,
+            1 - decay,
             threads,
-            self._may_split(max((len(stream.x) for stream in streams), default=0)) if split is None else split,
-            finite,
-            loss,
+            self._may_split(longest) if split is None else split,
+            address_of(finite),
+            address_of(loss),
         )
         self._check(code)
-        return StepResult([each.given for each in made], bool(finite.value), loss.value)
+        results, rest = [], iter(made)
+        for i, streams in enumerate(steps):
+            passes = []
+            for one in streams:
+                passed = next(rest).given
+                if isinstance(one, ChunkInput):
+                    self._commit(one)
+                elif passed is not None:
+                    passes.append(passed)
+            results.append(StepResult(passes, bool(finite[i]), float(loss[i])))
+        return results
 
     def update_ema(self, model: NativeTransformer, decay: float) -> None:
         """Moves the parameters towards those of another model: decay × these + (1 - decay) × those."""
@@ -247,30 +299,35 @@ class NativeTransformer:
         if one is None:
             x = np.zeros((1, self.model.features), np.float32) if self.model.settings.use_input else None
             num_seen = np.zeros(1, np.int64)
-            stream = StreamStruct(x=None if x is None else x.ctypes.data, length=1)
+            stream = StreamStruct(x=None if x is None else x.ctypes.data, length=1, new_block_stride=self._shape[1])
             one = _One(x, num_seen, num_seen.ctypes.data, stream, ctypes.addressof(stream))
             self._local.one = one
         return one
 
     def _forward(self, stream: StreamInput, *, state: bool, threads: int = 1) -> NativePass:
-        made = self._stream(stream, state=state, log_probs=True)
-        self._check(self._functions.transformer_forward(self._fresh().address, ctypes.addressof(made.stream), threads))
+        struct = StreamStruct()
+        made = self._stream(stream, struct, log_probs=True, state=state)
+        self._check(self._functions.transformer_forward(self._fresh().address, ctypes.addressof(struct), threads))
+        assert made.given is not None
         return made.given
 
-    def _stream(self, given: StreamInput, *, state: bool, log_probs: bool) -> _Made:
-        """The structure of one stream, and the tensors that its results go to."""
-        past = given.past
-        (keys, values), (example_keys, labels) = past.tokens, past.examples
+    def _rows(self, given: StreamInput | ChunkInput, stream: StreamStruct) -> tuple[Any, ...]:
+        """Fills in the examples of a stream; what must stay alive for it."""
         x: np.ndarray | None = None
         S = len(given.x)
         if self.model.settings.use_input:
             x = np.ascontiguousarray(given.x, dtype=np.float32)
             if x.shape != (S, self.model.features):
                 raise ValueError(f"x has shape {x.shape}, expected {(S, self.model.features)}")
+            stream.x = address_of(x)
         y = None if given.y is None else np.ascontiguousarray(given.y, dtype=np.int64)
         num_seen = np.ascontiguousarray(given.num_seen, dtype=np.int64)
         if num_seen.shape != (S,) or (y is not None and y.shape != (S,)):
             raise ValueError(f"{S} examples have {num_seen.shape} counts and {None if y is None else y.shape} labels")
+        if y is not None:
+            stream.y = address_of(y)
+        if S > 0 and num_seen[0] < self.model.num_classes:
+            stream.num_seen = address_of(num_seen)
         visible = given.visible
         if given.look is not None:
             visible = _visible(given.look, self.model.settings.window, y is not None)
@@ -278,12 +335,19 @@ class NativeTransformer:
             visible = np.ascontiguousarray(visible, dtype=np.int32)
             if visible.shape != (S, 5):
                 raise ValueError(f"{len(visible)} ranges are given for {S} examples")
+            stream.visible = address_of(visible)
+        stream.length = S
+        return x, y, num_seen, visible
+
+    def _stream(self, given: StreamInput, stream: StreamStruct, log_probs: bool, state: bool = True) -> _Made:
+        """Fills the structure of one stream, and makes the tensors that its results go to."""
+        alive = self._rows(given, stream)
+        past, S, y = given.past, len(given.x), alive[1]
+        (keys, values), (example_keys, labels) = past.tokens, past.examples
         L, width = self._shape
-        K = self.model.num_classes
-        out = torch.empty(self._num_heads, S, K) if log_probs else None
+        out = torch.empty(self._num_heads, S, self.model.num_classes) if log_probs else None
+        stream.log_probs = None if out is None else out.data_ptr()
         new_tokens, new_examples = past.tokens, past.examples
-        P = PE = block_stride = 0
-        k = v = ek = el = nk = nv = ne = None
         if self._attention:
             P = keys.shape[2]
             if keys.shape != (L, 1, P, width) or values.shape != keys.shape:
@@ -291,10 +355,12 @@ class NativeTransformer:
             strides = keys.stride()
             if strides[2:] != (width, 1) or values.stride() != strides:  # rows must lie next to each other
                 keys, values = keys.contiguous(), values.contiguous()
-            k, v, block_stride = keys.data_ptr(), values.data_ptr(), keys.stride(0) if L > 1 else P * width
+            stream.keys, stream.values, stream.past = keys.data_ptr(), values.data_ptr(), P
+            stream.block_stride = keys.stride(0) if L > 1 else P * width
             if state:
                 new_tokens = torch.empty(L, 1, S, width), torch.empty(L, 1, S, width)
-                nk, nv = new_tokens[0].data_ptr(), new_tokens[1].data_ptr()
+                stream.new_keys, stream.new_values = new_tokens[0].data_ptr(), new_tokens[1].data_ptr()
+                stream.new_block_stride = S * width
         if self._key_width:
             PE = example_keys.shape[2]
             if example_keys.shape != (1, 1, PE, self._key_width) or labels.shape != (1, 1, PE, 1):
@@ -302,24 +368,39 @@ class NativeTransformer:
                 raise ValueError(f"past examples have shapes {shapes}, expected (1, 1, {PE}, {self._key_width})")
             if example_keys.stride()[2:] != (self._key_width, 1) or labels.stride(2) != 1:
                 example_keys, labels = example_keys.contiguous(), labels.contiguous()
-            ek, el = example_keys.data_ptr(), labels.data_ptr()
+            stream.example_keys, stream.example_labels = example_keys.data_ptr(), labels.data_ptr()
+            stream.past_examples = PE
             if state:
                 of_y = torch.zeros(S, dtype=torch.int64) if y is None else torch.from_numpy(y)
                 new_examples = torch.empty(1, 1, S, self._key_width), of_y.view(1, 1, S, 1)
-                ne = new_examples[0].data_ptr()
-        unseen = S > 0 and num_seen[0] < K
-        stream = StreamStruct(
-            None if x is None else address_of(x),
-            None if y is None else address_of(y),
-            address_of(num_seen) if unseen else None,
-            None if visible is None else address_of(visible),
-            *(k, v, ek, el),
-            None if out is None else out.data_ptr(),
-            *(nk, nv, ne),
-            *(block_stride, S, P, PE, 0),
-        )
-        alive = (x, y, num_seen, visible, keys, values, example_keys, labels)
-        return _Made(stream, NativePass(out, KVState(new_tokens, new_examples)), alive)
+                stream.new_example_keys = new_examples[0].data_ptr()
+        alive = (*alive, keys, values, example_keys, labels)
+        return _Made(NativePass(out, KVState(new_tokens, new_examples)), alive)
+
+    def _chunk(self, given: ChunkInput, stream: StreamStruct) -> _Made:
+        """Fills the structure of a stream whose keys and values go right behind those of the past."""
+        alive = self._rows(given, stream)
+        S, (L, width), beyond = len(given.x), self._shape, given.look is not None
+        if self._attention:
+            cache = given.context.tokens
+            at = _committed(cache, S, L, width, 4 * width, beyond)
+            stream.keys, stream.values, stream.new_keys, stream.new_values, stream.block_stride, stream.past = at
+            stream.new_block_stride = stream.block_stride
+            alive = (*alive, cache.buffers)
+        if self._key_width:
+            cache = given.context.examples
+            at = _committed(cache, S, 1, self._key_width, 8, beyond)
+            stream.example_keys, stream.example_labels, stream.new_example_keys, stream.new_example_labels = at[:4]
+            stream.past_examples = at[5]
+            alive = (*alive, cache.buffers)
+        return _Made(None, alive)
+
+    def _commit(self, given: ChunkInput) -> None:
+        """Moves the chunk boundary behind what a step has written."""
+        caches = [given.context.tokens] * self._attention + [given.context.examples] * bool(self._key_width)
+        for cache in caches:
+            cache.count_added(len(given.x))
+            cache.commit_added()
 
     def _check(self, code: int) -> None:
         if code:
@@ -366,8 +447,7 @@ class NativeTransformer:
 
 
 class _Made(NamedTuple):
-    stream: StreamStruct
-    given: NativePass
+    given: NativePass | None  # None: the results are in a context
     alive: tuple[Any, ...]
 
 
@@ -393,6 +473,21 @@ def _next_row(cache: KVCache, depth: int, width: int, value_bytes: int) -> tuple
     if row >= room:
         raise ValueError(f"the KV cache has room for {room} tokens, and all are in use")
     return keys + 4 * width * row, values + value_bytes * row
+
+
+def _committed(
+    cache: KVCache, tokens: int, depth: int, width: int, value_bytes: int, beyond: bool
+) -> tuple[int, int, int, int, int, int]:
+    """Where the committed keys and values of a cache begin and where new ones go, and as `_current` the rest."""
+    row = cache.room_for(tokens)  # first, as it may move the others
+    start, stop = cache.committed_span(beyond=beyond)
+    keys, values, room = _memory(cache, depth, width)
+    if row + tokens > room or row != stop:
+        raise ValueError(
+            f"the KV cache has room for {room} tokens; {row} are in use, {row - stop} of an unfinished chunk"
+        )
+    past = keys + 4 * width * start, values + value_bytes * start
+    return *past, keys + 4 * width * row, values + value_bytes * row, room * width, stop - start
 
 
 def _memory(cache: KVCache, depth: int, width: int) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from prequential.learners.log_proba import uniform_where_nan
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.passes import NetworkPass
+from prequential.learners.transformer.steps import EMAUpdate, StepsTaken
 from prequential.models.kv_cache import Context
 from prequential.models.transformer import Transformer
-from prequential.native.transformer import NativePass, NativeTransformer, StreamInput
+from prequential.native.transformer import ChunkInput, NativePass, NativeTransformer, StreamInput
 
 
 class NativePasses:
@@ -69,27 +71,41 @@ class NativeSteps:
         self._native = NativeTransformer(model, optimizer.adamw)
         self._average: NativeTransformer | None = None
 
-    def step(
-        self, batches: dict[int, Batch], contexts: list[Context], *, number: int, log_probs: bool
-    ) -> dict[int, NetworkPass]:
-        streams = []
-        for stream, batch in batches.items():
-            context, look = contexts[stream], batch.lookback
-            context.reserve(batch.max_lag)
-            past = context.committed(beyond=look is not None)
-            streams.append(StreamInput(batch.x, batch.class_ids, batch.num_seen, past, look))
-        done = self._native.step(streams, log_probs=log_probs, threads=torch.get_num_threads())
-        if not done.finite:
+    def take(
+        self,
+        steps: Iterable[dict[int, Batch]],
+        contexts: list[Context],
+        *,
+        number: int,
+        report: bool,
+        ema: EMAUpdate | None = None,
+    ) -> StepsTaken:
+        inputs = [
+            [self._input(stream, batch, contexts[stream], report) for stream, batch in batches.items()]
+            for batches in steps
+        ]
+        average, decay = (None, 0.0) if ema is None else (self._of_average(ema.model), ema.decay)
+        threads = torch.get_num_threads()
+        done = self._native.train(inputs, log_probs=report, threads=threads, average=average, decay=decay)
+        for _ in range(sum(not step.finite for step in done)):
             self._optimizer.skip()
-        return {
-            stream: NetworkPass(_log_probs(passed) if log_probs else [], passed.new)
-            for stream, passed in zip(batches, done.passes, strict=True)
-        }
+        if not report:
+            return StepsTaken(len(done))
+        passed = done[0].passes[0]
+        return StepsTaken(len(done), NetworkPass(_log_probs(passed), passed.new))
 
-    def update_ema(self, ema_model: Transformer, decay: float) -> None:
+    def _input(self, stream: int, batch: Batch, context: Context, report: bool) -> StreamInput | ChunkInput:
+        context.reserve(batch.max_lag)
+        look = batch.lookback
+        if stream == 0 and report:
+            past = context.committed(beyond=look is not None)
+            return StreamInput(batch.x, batch.class_ids, batch.num_seen, past, look)
+        return ChunkInput(batch.x, batch.class_ids, batch.num_seen, context, look)
+
+    def _of_average(self, ema_model: Transformer) -> NativeTransformer:
         if self._average is None or self._average.model is not ema_model:
             self._average = NativeTransformer(ema_model)
-        self._average.update_ema(self._native, decay)
+        return self._average
 
 
 def _log_probs(passed: NativePass) -> np.ndarray:

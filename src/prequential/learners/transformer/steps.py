@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -21,22 +22,49 @@ from prequential.models.precision import autocast
 from prequential.models.transformer import Transformer
 
 
+class EMAUpdate(NamedTuple):
+    """What follows the parameters after the steps on a chunk: decay × average + (1 - decay) × parameters."""
+
+    model: Transformer
+    decay: float
+
+
 class Steps(Protocol):
     """What an engine does with a model that is trained."""
 
-    def step(
-        self, batches: dict[int, Batch], contexts: list[Context], *, number: int, log_probs: bool
-    ) -> dict[int, NetworkPass]:
-        """One gradient step, with this number, on the batches of some streams.
+    def take(
+        self,
+        steps: Iterable[dict[int, Batch]],
+        contexts: list[Context],
+        *,
+        number: int,
+        report: bool,
+        ema: EMAUpdate | None = None,
+    ) -> StepsTaken:
+        """Gradient steps one after the other, each on the batches of some streams, by their number among all.
 
-        The learning rate is set. Gives the pass over each stream's batch from before the step, of which log-probabilities
-        may not be asked for. Contexts stay as they are, but for what is kept in them for late labels.
+        Parameters
+        ----------
+        steps
+            The batches of each step.
+        contexts
+            Of all streams. They have the batches as committed examples afterwards.
+        number
+            Of the first step.
+        report
+            Whether the pass over stream 0 is asked for; its context is then left as it was, as it is committed with
+            the prediction.
+        ema
+            What follows the parameters then.
         """
         ...
 
-    def update_ema(self, ema_model: Transformer, decay: float) -> None:
-        """Moves an average of the parameters towards them."""
-        ...
+
+class StepsTaken(NamedTuple):
+    """What the steps on a chunk give."""
+
+    num_steps: int
+    passed: NetworkPass | None = None  # over stream 0's batch from before its step, where it was asked for
 
 
 class TorchSteps:
@@ -54,9 +82,28 @@ class TorchSteps:
         self.model, self.optimizer, self.ranks = model, optimizer, ranks
         self._dropout = has_dropout(model)
 
-    def step(
-        self, batches: dict[int, Batch], contexts: list[Context], *, number: int, log_probs: bool
-    ) -> dict[int, NetworkPass]:
+    def take(
+        self,
+        steps: Iterable[dict[int, Batch]],
+        contexts: list[Context],
+        *,
+        number: int,
+        report: bool,
+        ema: EMAUpdate | None = None,
+    ) -> StepsTaken:
+        count, reported = 0, None
+        for count, batches in enumerate(steps, 1):
+            for stream, passed in self._step(batches, contexts, number + count - 1).items():
+                if stream == 0 and report:
+                    reported = passed
+                else:
+                    contexts[stream].commit(passed.new)
+        if ema is not None:
+            self._update_ema(*ema)
+        return StepsTaken(count, reported)
+
+    def _step(self, batches: dict[int, Batch], contexts: list[Context], number: int) -> dict[int, NetworkPass]:
+        """One gradient step; the pass over each stream that belongs to this process, from before it."""
         mine = {stream: batch for stream, batch in batches.items() if self.ranks.owns(stream)}
         # a last chunk that is short cannot be stacked with the others; the gradients are summed either way
         lengths = sorted({len(batch) for batch in mine.values()})
@@ -74,7 +121,7 @@ class TorchSteps:
             for row, stream in enumerate(group)
         }
 
-    def update_ema(self, ema_model: Transformer, decay: float) -> None:
+    def _update_ema(self, ema_model: Transformer, decay: float) -> None:
         with torch.no_grad():
             torch._foreach_lerp_(list(ema_model.parameters()), list(self.model.parameters()), 1 - decay)
             for ours, theirs in zip(ema_model.buffers(), self.model.buffers(), strict=True):

@@ -16,7 +16,7 @@ from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.engine import Choice, make_steps
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.passes import NetworkPass
-from prequential.learners.transformer.steps import Steps
+from prequential.learners.transformer.steps import EMAUpdate, Steps
 from prequential.models.extractors import has_dropout
 from prequential.models.extractors.own import OwnExtractor
 from prequential.models.transformer import Transformer
@@ -97,18 +97,21 @@ class Trainer:
 
         Gives the pass over the chunk from before any step, where it can serve as the prediction.
         """
-        if self.settings.updates == "joint":
-            batches = {0: batch}
-            for stream, past in self._replayed(replay):
-                batches[stream] = past
-            passed = self._step(batches, position)
-        else:
-            passed = self._step({0: batch}, position)
-            for stream, past in self._replayed(replay):
-                self._step({stream: past}, position)
-        if self.ema_model is not self.model:
-            self.update_ema(position // self.settings.chunk_size + 1)
+        ema = None
+        if self.ema_model is not self.model:  # it follows faster in the first turns
+            turn = position // self.settings.chunk_size + 1
+            ema = EMAUpdate(self.ema_model, min(self.settings.effective_ema_decay, turn / (turn + 9)))
+        passed = self._take(self._steps_of(batch, replay), position, ema)
         return None if self.separate else passed
+
+    def _steps_of(self, batch: Batch, replay: Iterable[ReplayBatch]) -> Iterator[dict[int, Batch]]:
+        """The batches of each step, by the number of their streams among all."""
+        if self.settings.updates == "joint":
+            yield {0: batch, **dict(self._replayed(replay))}
+            return
+        yield {0: batch}
+        for stream, past in self._replayed(replay):
+            yield {stream: past}
 
     def _replayed(self, replay: Iterable[ReplayBatch]) -> Iterator[tuple[int, Batch]]:
         """The streams that replay something, by their number among all, and what."""
@@ -118,19 +121,14 @@ class Trainer:
             if len(replayed.batch):  # of a chunk that is damaged on disk, nothing may be left
                 yield replayed.stream + 1, replayed.batch
 
-    def update_ema(self, turn: int) -> None:
-        """Moves the EMA towards the parameters, by more in the first turns."""
-        self.steps.update_ema(self.ema_model, min(self.settings.effective_ema_decay, turn / (turn + 9)))
-
-    def _step(self, batches: dict[int, Batch], position: int) -> NetworkPass | None:
-        """One gradient step on the batches of some streams, by number; the pass over the reported one (0), if here."""
+    def _take(
+        self, steps: Iterable[dict[int, Batch]], position: int, ema: EMAUpdate | None = None
+    ) -> NetworkPass | None:
+        """Gradient steps; the pass over the reported stream (0), where predictions share its context."""
         self.optimizer.set_learning_rate(position)
-        passes = self.steps.step(batches, self.contexts, number=self.num_steps, log_probs=not self.separate)
-        self.num_steps += 1
-        for stream, passed in passes.items():
-            if stream or not self._shares_context:
-                self.contexts[stream].commit(passed.new)
-        return passes.get(0)
+        taken = self.steps.take(steps, self.contexts, number=self.num_steps, report=self._shares_context, ema=ema)
+        self.num_steps += taken.num_steps
+        return taken.passed
 
     def grow(self, num_classes: int, like: int) -> None:
         """Makes room for more class ids, none of which is in the steps so far; `like` is one that is free, too."""
