@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from prequential.learners.transformer.learner import Learner as Learner
     from prequential.registry import make_learner as make_learner
     from prequential.runs.open_learner import open as open
+    from prequential.serve.client import AsyncClient as AsyncClient
+    from prequential.serve.client import Client as Client
     from prequential.settings import Settings as Settings
     from prequential.streams.datasets.digits import digits as digits
     from prequential.streams.datasets.photos import PhotoStream as PhotoStream
@@ -44,7 +46,9 @@ except PackageNotFoundError:  # the sources are on the path, but the package is 
 _PLACES = {
     "ACM": "baselines",
     "ArrayStream": "streams.formats.arrays",
+    "AsyncClient": "serve.client",
     "Chunk": "streams.stream",
+    "Client": "serve.client",
     "ExperienceReplay": "baselines",
     "Journal": "streams.journal.journal",
     "Kalman": "baselines",

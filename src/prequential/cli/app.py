@@ -14,6 +14,7 @@ from cyclopts import App, Group, Parameter
 
 from prequential.cli import commands, live_commands
 from prequential.cli.old_flags import current_flags, shown_once
+from prequential.cli.serve_command import serve_app
 from prequential.exits import one_sentence
 from prequential.renames import one_warning
 from prequential.runs.run_settings import RunSettings, read_settings, read_stored_settings
@@ -225,6 +226,7 @@ for command in (commands.compare, commands.experiment, commands.report, commands
     app.command(command)
 app.command(live_commands.predict)
 app.command(live_commands.learn)
+app.command(serve_app)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -14,6 +14,7 @@ from prequential.errors import BadInput, BadSetting
 from prequential.labels import num_seen_before
 from prequential.learners import by_id
 from prequential.learners.charges import Charges, Probabilities, charge
+from prequential.learners.gate import as_labels, check_labels
 from prequential.learners.saving import SavedLearner
 from prequential.streams.stream import Stream
 
@@ -40,6 +41,26 @@ class OnlineLearner(SavedLearner):
     missing
         Whether features may be NaN, meaning "not measured".
     """
+
+    def decide_schema(self, rows: Any) -> None:
+        """Lets these rows decide how rows with named fields are read, for good; no-op where that is decided."""
+        by_id.decide_schema(self, rows)
+
+    def check_examples(self, xs: Any, ys: Sequence[Hashable] | None = None) -> np.ndarray:
+        """Several examples as an array, if they could be learned with these labels; otherwise a `BadInput` says why.
+
+        Changes nothing. `observe` takes the array, or any part of it, in place of xs.
+        """
+        with self._guard.reading():
+            x = self._checked(xs)
+            if ys is not None:
+                self.check_labels(as_labels(ys, len(x), self.position))
+            return x
+
+    def check_labels(self, ys: Sequence[Hashable]) -> None:
+        """Refuses labels of which one could not be learned, by a `BadInput`. Changes nothing."""
+        with self._guard.reading():
+            check_labels(self.labels, list(ys), self.position)
 
     # What a user calls. A name that ends in _one takes one example, one that ends in _many takes several. `predict`,
     # `predict_proba` and `learn` are short for the _one forms; `observe` is predict_many and learn_many in turns.

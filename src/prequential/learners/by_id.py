@@ -29,7 +29,7 @@ def ask(learner: Any, x: Any, given: Any) -> tuple[np.ndarray, int]:
     if learner._is_snapshot:
         raise BadInput("this learner is a snapshot, which remembers nothing: predict without an id, or ask the learner")
     if learner.schema is None:
-        _decide_schema(learner, x)
+        decide_schema(learner, x, one=True)
     with learner._guard.reading():
         row = learner._checked_one(x)
         asked: Asked = learner.asked
@@ -44,10 +44,10 @@ def ask(learner: Any, x: Any, given: Any) -> tuple[np.ndarray, int]:
     return _ask_with_label(learner, row, name)
 
 
-def _decide_schema(learner: Any, x: Any) -> None:
+def decide_schema(learner: Any, x: Any, *, one: bool = False) -> None:
     """What is remembered of a row depends on how it is read, so that the first row that is asked decides it for good."""
     with learner._guard.changing(), learner._guard.inside():
-        rows = learner._rows.find(x, one=True)
+        rows = learner._rows.find(x, one=one)
         if rows is not None and learner.schema is None:
             learner._rows.learnable(rows, first=learner.position, shape=learner.shape)
             if learner._rows.adopt():

@@ -172,6 +172,11 @@ class Learner(HomeLearner):
         return None if self._parts is None else self._parts.trainer.engine
 
     @property
+    def stepping(self) -> bool:
+        """Whether gradient steps are under way in a thread (`async_steps`)."""
+        return self._parts is not None and self._parts.trainer.busy
+
+    @property
     def skipped_steps(self) -> int:
         return 0 if self._parts is None else self._parts.trainer.skipped_steps
 

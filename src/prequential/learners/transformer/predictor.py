@@ -34,7 +34,7 @@ class IdleTrainer:
 
     def __init__(self, model: Transformer, trainer: Trainer) -> None:
         self.model, self.separate, self.skipped_steps = model, trainer.separate, trainer.skipped_steps
-        self.engine = trainer.engine
+        self.engine, self.busy = trainer.engine, False
         self._one_thread = isinstance(trainer, AsyncTrainer)
 
     def predicting(self) -> AbstractContextManager[None]:

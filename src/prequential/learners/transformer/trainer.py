@@ -68,6 +68,11 @@ class Trainer:
         self.prediction_context = self.contexts[0] if self._shares_context else model.new_context()
 
     @property
+    def busy(self) -> bool:
+        """Whether steps are under way; here they are over when a call returns."""
+        return False
+
+    @property
     def separate(self) -> bool:
         """Whether a chunk takes a pass to predict it beside the one to learn from it."""
         # an extractor of one's own may have batch statistics, which would show later examples of a chunk to earlier ones

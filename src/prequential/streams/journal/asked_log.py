@@ -170,6 +170,11 @@ class AskedLog:
         if 4 * len(first) < self._end:
             self.forget(self.begin_file(first))
 
+    @property
+    def path(self) -> Path | None:
+        """The file that is written to; None as long as there is none."""
+        return self._path(self.number) if self.number else None
+
     def _path(self, number: int) -> Path:
         return self.directory / f"{number:012d}.bin"
 

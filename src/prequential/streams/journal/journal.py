@@ -162,6 +162,11 @@ class Journal(Stream):
         return self._reader.shape
 
     @property
+    def path(self) -> Path | None:
+        """The file that examples are appended to; None as long as there is none."""
+        return self._log.path if self._log.inode else None
+
+    @property
     def identity(self) -> str | None:
         """The id in all of its files."""
         return None if self._metadata is None else str(self._metadata["id"])

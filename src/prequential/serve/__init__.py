@@ -1,0 +1,1 @@
+"""The service: predictions now, labels later, many tenants. `prequential serve` starts it."""

@@ -1,0 +1,305 @@
+"""The service behind the routes: who may do what, which worker does it, and what is remembered of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prequential.errors import BadInput, BadSetting, PrequentialError
+from prequential.serve.admin import admin_hash
+from prequential.serve.failures import Failure, busy, explained
+from prequential.serve.histogram import LATENCY, Histogram
+from prequential.serve.idempotency import LONGEST as LONGEST_KEY
+from prequential.serve.idempotency import Replies, fingerprint, key_hash
+from prequential.serve.quotas import Quotas, RequestLimits
+from prequential.serve.subscriptions import Subscriptions
+from prequential.serve.tenants import NAME, Tenant, Tenants, check_name
+from prequential.serve.tokens import bearer, matches
+from prequential.serve.worker_pool import WorkerPool
+from prequential.storage.files import DirectoryLock, make_directory, storage, write_atomically
+
+RELOAD_SECONDS = 1.0  # how often it is looked whether another process has changed a tenant
+PROBE_SECONDS = 2.0  # how often the disk is tried for /health, at most
+LOCK_SECONDS = 10.0  # how long a service that is ending may take to let go of its home
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a service is started with."""
+
+    home: Path
+    """The directory of the service."""
+    workers: int = 1
+    """Worker processes, which hold the learners."""
+    durability: str = "sync"
+    """When a write is acknowledged: synced to disk (sync), or written, with a sync every second (interval)."""
+    memory: int = 2 << 30
+    """Bytes that the workers may take together before tenants that are not in use are closed."""
+    max_lag: int = 10_000
+    """Rows of one tenant that may wait to be learned; above that a request is answered by 503."""
+    max_waiting: int = 2_000
+    """Requests of one tenant that may wait."""
+    max_body: int = 16 << 20
+    """Bytes of a request."""
+    body_seconds: float = 20.0
+    """In which a request must have come."""
+    trust: bool = False
+    """Whether settings of tenants may name code to import."""
+
+
+class Service:
+    """Tenants, workers and everything in between; `start` and `stop` belong to the life of the web process."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        home = options.home
+        with storage(home):
+            make_directory(home)
+            self._lock = DirectoryLock(home)
+            self._lock.wait(LOCK_SECONDS)
+        self.tenants = Tenants(home, trust=options.trust)
+        self._admin_hash, self.new_admin_token = admin_hash(home)
+        self.subscriptions = Subscriptions(self._subscribe)
+        self.pool = WorkerPool(
+            options.workers, home, memory=options.memory, durability=options.durability, trust=options.trust,
+            events=self.subscriptions.publish,
+        )  # fmt: skip
+        self.replies = Replies()
+        self.limits = RequestLimits()
+        self.latency: dict[str, Histogram] = {name: Histogram(LATENCY) for name in ("predict", "labels", "observe")}
+        self.tenant_latency: dict[str, Histogram] = {}
+        self.statuses: dict[int, int] = {}  # replies by status
+        self.begun = time.monotonic()
+        self.stopping = False
+        self._rows: dict[str, int] = {}  # rows of each tenant that wait to be learned
+        self._waiting: dict[str, int] = {}  # requests of each tenant that wait
+        self._reloader: asyncio.Task[None] | None = None
+        self._probe: tuple[float, str | None] = (-PROBE_SECONDS, None)
+
+    async def start(self) -> None:
+        self.pool.start()
+        self._reloader = asyncio.create_task(self._reload())
+
+    async def stop(self) -> None:
+        """Finishes what is under way, saves all tenants and lets go of the home."""
+        self.stopping = True
+        if self._reloader is not None:
+            self._reloader.cancel()
+        self.subscriptions.close()
+        await self.pool.stop()
+        self._lock.free()
+
+    async def _reload(self) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            with contextlib.suppress(OSError):
+                self.tenants.reload()
+
+    # Who may do what.
+
+    def is_admin(self, authorization: str | None) -> bool:
+        return matches(bearer(authorization), self._admin_hash)
+
+    def require_admin(self, authorization: str | None) -> None:
+        if not self.is_admin(authorization):
+            raise _unauthorized()
+
+    def authorize(self, name: str, authorization: str | None) -> Tenant:
+        """The tenant, if the token is its own or that of the admin.
+
+        The reply to another token does not depend on whether there is such a tenant.
+        """
+        token = bearer(authorization)
+        if token and self.tenants.owner(token) == name:
+            tenant = self.tenants.get(name)
+            assert tenant is not None
+            return tenant
+        self.require_admin(authorization)
+        tenant = self.tenants.get(name) if NAME.fullmatch(name) else None
+        if tenant is None:
+            raise Failure(404, f"there is no tenant {name[:63]}")
+        return tenant
+
+    # What is asked of workers.
+
+    async def call(self, tenant: Tenant, operation: str, content: Any = None, *, rows: int = 0) -> Any:
+        """Sends a request to the worker of a tenant, unless too much waits there already."""
+        name, options = tenant.name, self.options
+        if self.stopping:
+            raise busy("the service is stopping")
+        waiting, behind = self._waiting.get(name, 0), self._rows.get(name, 0)
+        if waiting >= options.max_waiting:
+            raise busy(f"{waiting} requests of this tenant wait already")
+        if rows and behind and behind + rows > options.max_lag:
+            raise busy(f"learning is {behind:,} rows behind; at most {options.max_lag:,} may wait")
+        self._waiting[name], self._rows[name] = waiting + 1, behind + rows
+        try:
+            return await self.pool.of(name).call(operation, name, content)
+        finally:
+            _count_down(self._waiting, name, 1)
+            _count_down(self._rows, name, rows)
+
+    def lag(self, name: str) -> dict[str, int]:
+        """How much of a tenant waits: requests, and rows to learn."""
+        return {"log_lag": self._rows.get(name, 0), "requests_waiting": self._waiting.get(name, 0)}
+
+    async def once(
+        self, tenant: Tenant, key: str | None, route: str, body: bytes, act: Callable[[str | None, str], Any]
+    ) -> tuple[Any, bool]:
+        """What `act` gives, or has given to a request with the same key before; and whether that was so.
+
+        `act` gets what stands for the key and for the content of the request.
+        """
+        if key is None:
+            return await act(None, ""), False
+        if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
+            raise Failure(400, f"Idempotency-Key must have 1 to {LONGEST_KEY} printable characters", "Idempotency-Key")
+        hashed, print = key_hash(tenant.name, key), fingerprint(route, body)
+        before = self.replies.begin(hashed, print)
+        if before is not None:
+            return before[1], True
+        try:
+            content = await act(hashed, print)
+        except BaseException:
+            self.replies.give_up(hashed)
+            raise
+        self.replies.end(hashed, print, 200, content)
+        return content, False
+
+    def count(self, route: str, tenant: str, status: int, seconds: float) -> None:
+        """Takes a reply into the figures."""
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        histogram = self.latency.get(route)
+        if histogram is not None and status < 400:
+            histogram.add(seconds)
+            if route == "predict":
+                own = self.tenant_latency.get(tenant)
+                if own is None:
+                    own = self.tenant_latency[tenant] = Histogram(LATENCY)
+                own.add(seconds)
+
+    def _subscribe(self, name: str, on: bool) -> None:
+        worker = self.pool.of(name)
+        if on:
+            worker.subscribed[name] = 1
+        else:
+            worker.subscribed.pop(name, None)
+        if worker.ready.is_set():
+            worker.tell("subscribe" if on else "unsubscribe", name)
+
+    # Tenants.
+
+    async def create(self, name: str, given: dict[str, Any]) -> tuple[Tenant, str | None]:
+        """A tenant, made where there is none; its token where it was made just now."""
+        check_name(name)
+        quotas = Quotas.from_dict(given["quotas"])
+        existing = self.tenants.get(name)
+        if existing is not None:
+            wanted = Tenant(
+                name,
+                "",
+                {"async_steps": True, **given["settings"]},
+                given["classes"],
+                given["schema"],
+                given["missing"],
+            )
+            if not existing.made_like(wanted):
+                raise Failure(409, f"tenant {name} exists with other settings; delete it first")
+            if quotas == existing.quotas:
+                return existing, None
+            changed = self.tenants.change(existing, quotas=quotas)
+            await self.pool.of(name).call("quotas", name, quotas.to_dict())
+            return changed, None
+        tenant, token = self.tenants.create(
+            name, settings=given["settings"], classes=given["classes"], schema=given["schema"],
+            missing=given["missing"], quotas=quotas,
+        )  # fmt: skip
+        try:
+            await self.pool.of(name).call("state", name)
+        except Failure as failure:
+            if failure.status < 500:  # these settings make no learner
+                self.tenants.delete(name)
+                raise
+        return tenant, token
+
+    async def delete(self, tenant: Tenant) -> None:
+        """Removes a tenant and everything of it."""
+        worker = self.pool.of(tenant.name)
+        await worker.call("close", tenant.name, False)
+        await asyncio.to_thread(self.tenants.delete, tenant.name)
+        self.limits.forget(tenant.name)
+        self.tenant_latency.pop(tenant.name, None)
+
+    # Health.
+
+    async def health(self) -> dict[str, Any]:
+        """Whether it can work; `status` is ok or says what is wrong."""
+        problem = await self._try_disk()
+        workers = [worker.ready.is_set() for worker in self.pool.workers]
+        status = "ok"
+        if problem is not None:
+            status = problem
+        elif self.stopping:
+            status = "stopping"
+        elif not all(workers):
+            status = f"{workers.count(False)} of {len(workers)} workers are being started"
+        return {
+            "status": status,
+            "storage": problem or "ok",
+            "workers": {"ready": workers.count(True), "count": len(workers)},
+            "uptime": round(time.monotonic() - self.begun, 1),
+        }
+
+    async def _try_disk(self) -> str | None:
+        """What is wrong with the disk, by a small write that is synced; tried again after a while."""
+        when, problem = self._probe
+        if time.monotonic() - when >= PROBE_SECONDS:
+            self._probe = (time.monotonic(), problem)  # others that ask meanwhile get what was found before
+            problem = await asyncio.to_thread(self._write_something)
+            self._probe = (time.monotonic(), problem)
+        return problem
+
+    def _write_something(self) -> str | None:
+        home = self.options.home
+        try:
+            write_atomically(home / "probe", os.urandom(4096))
+            if shutil.disk_usage(home).free < 16 << 20:
+                return "the disk is nearly full"
+        except OSError as error:
+            return explained(error).message.partition(";")[0]
+        return None
+
+
+def checked(act: Callable[[], Any]) -> Any:
+    """What a call gives; its errors become failures."""
+    try:
+        return act()
+    except (BadInput, BadSetting) as error:
+        raise Failure(422, error) from None
+    except PrequentialError as error:
+        raise explained(error) from None
+
+
+def new_id() -> str:
+    """An id for a prediction that was asked without one."""
+    return secrets.token_hex(12)
+
+
+def _unauthorized() -> Failure:
+    return Failure(401, "the token is missing or wrong")
+
+
+def _count_down(counts: dict[str, int], name: str, by: int) -> None:
+    left = counts.get(name, 0) - by
+    if left > 0:
+        counts[name] = left
+    else:
+        counts.pop(name, None)

@@ -1,0 +1,341 @@
+"""A tenant in a worker: its learner, and what its requests do to it."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prequential.errors import BadCheckpoint, BadInput, PrequentialError
+from prequential.learners.asked import id_text
+from prequential.learners.home import holds_learner
+from prequential.learners.transformer.learner import Learner
+from prequential.serve.failures import Failure, explained
+from prequential.serve.idempotency import DoneRequests, origin
+from prequential.serve.json_labels import LabelNames
+from prequential.serve.quotas import Quotas, check_amounts
+from prequential.serve.scoreboard import Scoreboard
+from prequential.serve.tenant_log import HomeLog, TenantLog
+from prequential.settings import Settings
+from prequential.storage.sealed import read_sealed, write_sealed
+
+TURN_SECONDS = 0.02  # after which a long request lets others go first
+SIZE_SECONDS = 5.0  # how often the bytes on disk are counted
+MOST_PROBABILITIES = 1000  # of the most probable labels, in a reply
+
+
+class Work:
+    """A request that changes a tenant, and how far it has come."""
+
+    def __init__(self, number: int, content: dict[str, Any]) -> None:
+        self.number, self.content = number, content
+        self.rows: list[dict[str, Any]] = content["rows"]
+        self.at = 0
+        self.results: list[dict[str, Any]] = []
+        self.x: dict[int, np.ndarray] | None = None  # the inputs of rows that have some, checked
+        self.done: dict[int, int] = {}  # rows that were learned before, by an earlier attempt
+
+
+class TenantLearner:
+    """A learner in its home, with running figures.
+
+    Parameters
+    ----------
+    name
+        The tenant.
+    place
+        Its directory.
+    made
+        What `tenant.json` says: settings, classes, schema, missing, quotas.
+    trust
+        Whether settings may name code to import.
+    """
+
+    def __init__(self, name: str, place: Path, made: dict[str, Any], *, trust: bool = False) -> None:
+        self.name, self.place = name, place
+        self.quotas = Quotas.from_dict(made["quotas"])
+        self.learner = _open_learner(place / "learner", made, trust)
+        self.log: TenantLog = HomeLog(self.learner)
+        self.names = LabelNames(self.learner)
+        self.scores = Scoreboard()
+        self.events: list[dict[str, Any]] = []  # of the requests at hand, for subscribers
+        self.used = time.monotonic()
+        self.saved = time.monotonic()
+        self.saved_at = self.learner.position
+        self.changed = False  # since it was saved
+        self._done = DoneRequests()
+        self._size, self._size_time = 0, -math.inf
+        with suppress(BadCheckpoint, KeyError, TypeError, ValueError):
+            self.scores.load_state_dict(read_sealed(place / "scores.json"))
+
+    # Predictions.
+
+    def predict(self, content: dict[str, Any]) -> list[dict[str, Any]]:
+        """Predicts rows in order; those with an id wait for their labels. All of them, or none."""
+        rows, remember = content["rows"], content["remember"]
+        if len(rows) > 1:
+            self._check_rows([row["x"] for row in rows], keep=remember)
+        waiting = self.learner.asked.pending
+        new = sum(1 for row in rows if remember and row["id"] not in waiting)
+        self._check_quotas(asks=new)
+        return [self._predict_row(row, i, remember, len(rows) > 1) for i, row in enumerate(rows)]
+
+    def _predict_row(self, row: dict[str, Any], i: int, remember: bool, several: bool) -> dict[str, Any]:
+        learner = self.learner
+        try:
+            id = id_text(row["id"]) if remember else None
+            early = None if id is None else learner.asked.labels.get(id)
+            position = learner.position
+            if id is not None:
+                self.changed = True
+                self._append({"event": "ask", "id": id, "x": row["x"]})
+            p = learner.predict_proba_one(_numbers(row["x"]), id=id)
+        except PrequentialError as error:
+            raise explained(error, f"rows.{i}.x" if several else "x") from None
+        if id is not None and id in learner.asked.pending:
+            position = learner.asked.pending[id].asked_at
+        label, best = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
+        self.events.append(self.scores.predicted(id, label, best, position))
+        if early is not None:  # its label was there before: it was predicted first, and then learned
+            charge = -math.log(max(p[early.label], 1e-300))
+            self._score(id, early.label, label, charge, early.label == label, None)
+        shown = list(p.items())
+        if len(shown) > MOST_PROBABILITIES:
+            shown = sorted(shown, key=lambda item: -item[1])[:MOST_PROBABILITIES]
+        names = self.names.names if len(shown) == len(self.names.names) else None
+        named = (
+            dict(zip(names, p.values(), strict=True))
+            if names is not None
+            else {self.names.name(label): value for label, value in shown}
+        )
+        return {"id": id, "label": label, "probabilities": named, "unseen": p.unseen, "position": position}
+
+    # Labels and examples.
+
+    def learn(self, work: Work) -> list[dict[str, Any]] | None:
+        """Learns rows in order; None where it has to be called again, to let others go first."""
+        if work.x is None:
+            self._check(work)
+        begun = time.monotonic()
+        while work.at < len(work.rows):
+            count = self._next(work)
+            if self.learner.stepping and self.learner.room <= count:
+                return None  # it would wait for gradient steps, and so would all predictions
+            self._learn_rows(work, count)
+            work.at += count
+            if work.at < len(work.rows) and time.monotonic() - begun > TURN_SECONDS:
+                return None
+        return work.results
+
+    def _check(self, work: Work) -> None:
+        """Refuses a request of which any row could not be learned, before anything changes."""
+        several = work.content["several"]
+        fields = [f"rows.{i}." if several else "" for i in range(len(work.rows))]
+        if work.content.get("key"):
+            work.done = self._done.get(work.content["key"], work.content["print"], self.learner.journal)
+        given: dict[str, Any] = {}  # labels of this request, by id
+        for row, field in zip(work.rows, fields, strict=True):
+            self.names.check(row["y"], f"{field}y")
+            if row.get("id") is not None:
+                row["id"] = self._check_id(row, given, field)
+        inputs = [i for i, row in enumerate(work.rows) if row.get("x") is not None and i not in work.done]
+        self._check_quotas(rows=len(work.rows) - len(work.done))
+        x = self._check_rows([work.rows[i]["x"] for i in inputs], [work.rows[i]["y"] for i in inputs], several=several)
+        by_id = [row["y"] for row in work.rows if row.get("x") is None]
+        if by_id:
+            try:
+                self.learner.check_labels(by_id)
+            except PrequentialError as error:
+                raise explained(error, "y") from None
+        work.x = {i: x[j : j + 1] for j, i in enumerate(inputs)}
+
+    def _check_id(self, row: dict[str, Any], given: dict[str, Any], field: str) -> str:
+        """The id of a label as text, if that label can be taken."""
+        try:
+            id, y, asked, labels = id_text(row["id"]), row["y"], self.learner.asked, self.learner.labels
+        except BadInput as error:
+            raise explained(error, f"{field}id") from None
+        class_id = asked.class_id(id)
+        if id in given or id in asked.labels or class_id is not None:
+            early = asked.labels.get(id)
+            first = given.get(id, early.label if early is not None else labels[class_id or 0])
+            if first != y:
+                raise Failure(409, f"{field}id {id!r} already has the label {first!r}, but got {y!r}", f"{field}y")
+        elif id not in asked.pending and asked.has_expired(id) and row.get("x") is None:
+            raise Failure(410, f"{field}id {id!r} has expired: too many predictions came after it", f"{field}id")
+        given[id] = y
+        return id
+
+    def _next(self, work: Work) -> int:
+        """How many rows are learned next: a whole chunk in one call, else one by one.
+
+        The current state depends on that in its last bits, and after a restart they are learned again like this.
+        """
+        learner, rows = self.learner, work.rows
+        if learner.room == learner.stride and len(rows) - work.at >= learner.stride:
+            part = range(work.at, work.at + learner.stride)
+            if all(rows[i].get("id") is None and i not in work.done for i in part):
+                return learner.stride
+        return 1
+
+    def _learn_rows(self, work: Work, count: int) -> None:
+        row, i = work.rows[work.at], work.at
+        try:
+            if i in work.done:
+                work.results.append({"id": row.get("id"), "position": work.done[i], "status": "known"})
+            elif row.get("id") is None:
+                self._observe(work, count)
+            else:
+                work.results.append(self._label(row, None if work.x is None else work.x.get(i)))
+        except PrequentialError as error:
+            raise explained(error, f"rows.{i}" if work.content["several"] else None) from None
+
+    def _observe(self, work: Work, count: int) -> None:
+        assert work.x is not None
+        part = range(work.at, work.at + count)
+        x, ys = np.concatenate([work.x[i] for i in part]), [work.rows[i]["y"] for i in part]
+        key, print = work.content.get("key"), work.content.get("print")
+        origins = [origin(key, str(print), i) for i in part] if key else None
+        self.changed = True
+        for i in part:
+            self._append({"event": "example", "x": work.rows[i]["x"], "y": work.rows[i]["y"], "key": key})
+        charges = self.learner.observe(x, ys, origins=origins)
+        first = self.learner.position - count
+        for j, i in enumerate(part):
+            position = first + j + 1
+            if key:
+                self._done.add(key, str(print), i, position)
+            predicted = int(charges.predicted[j])
+            label = None if predicted < 0 else self.learner.labels[predicted]
+            self._score(None, ys[j], label, float(charges.log_loss[j]), bool(charges.correct[j]), None, position)
+            work.results.append({"id": None, "position": position, "status": "learned"})
+
+    def _label(self, row: dict[str, Any], x: np.ndarray | None) -> dict[str, Any]:
+        learner, id, y = self.learner, row["id"], row["y"]
+        asked, before = learner.asked, learner.position
+        waits = asked.pending.get(id)
+        self.changed = True
+        if x is not None and waits is None and asked.class_id(id) is None:
+            self._append({"event": "example", "x": row["x"], "y": y, "id": id})
+            p = learner.predict_proba_one(x[0])
+            label, _ = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
+            learner.learn_one(x[0], y, id=id)
+            self._score(id, y, label, -math.log(max(p[y], 1e-300)), label == y, None)
+            return {"id": id, "position": learner.position, "status": "learned"}
+        self._append({"event": "label", "id": id, "y": y})
+        charges = learner.learn_one(None if x is None else x[0], y, id=id)
+        if learner.position == before:
+            return {"id": id, "position": before, "status": "waiting" if id in asked.labels else "known"}
+        if charges is not None and waits is not None:
+            predicted = int(charges.predicted[0])
+            label = None if predicted < 0 else learner.labels[predicted]
+            delay = time.time() - waits.time
+            self._score(id, y, label, float(charges.log_loss[0]), bool(charges.correct[0]), delay)
+        return {"id": id, "position": learner.position, "status": "learned"}
+
+    def _score(
+        self, id: str | None, y: Any, predicted: Any, nats: float, correct: bool, delay: float | None,
+        position: int | None = None,
+    ) -> None:  # fmt: skip
+        at = self.learner.position if position is None else position
+        self.events += self.scores.scored(
+            id, y, self.names.name(y), predicted, nats=nats, correct=correct, delay=delay, position=at
+        )
+
+    def _append(self, event: dict[str, Any]) -> None:
+        self.log.append([event], expected=self.log.position)
+
+    # Checks.
+
+    def _check_rows(
+        self, xs: list[Any], ys: list[Any] | None = None, *, several: bool = True, keep: bool = True
+    ) -> np.ndarray:
+        if not xs:
+            return np.empty((0, 0))
+        try:
+            named = isinstance(xs[0], dict)
+            if ys is not None:
+                self.learner.check_labels(ys)
+            if named and self.learner.schema is None and keep:
+                self.learner.decide_schema(xs)
+            return self.learner.check_examples(xs if named else [_numbers(x) for x in xs], ys)
+        except PrequentialError as error:
+            raise explained(error, "rows" if several else "x") from None
+
+    def _check_quotas(self, *, rows: int = 0, asks: int = 0) -> None:
+        if self.quotas.bytes is not None and time.monotonic() - self._size_time > SIZE_SECONDS:
+            self._size, self._size_time = self.size(), time.monotonic()
+        learner = self.learner
+        failure = check_amounts(
+            self.quotas, rows=rows, position=learner.position, asks=asks, pending=len(learner.asked), size=self._size
+        )
+        if failure is not None:
+            raise failure
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(path.stat().st_size for path in self.place.rglob("*") if path.is_file())
+
+    # Figures.
+
+    def state(self) -> dict[str, Any]:
+        """Where it stands."""
+        learner = self.learner
+        return {
+            "position": learner.position,
+            "labels": len(learner.labels),
+            "pending": len(learner.asked),
+            "labels_waiting": len(learner.asked.labels),
+            "expired": learner.asked.expired,
+            "stepping": learner.stepping,
+            "engine": None if learner.engine is None else learner.engine.name,
+            "schema": None if learner.schema is None else learner.schema.to_dict(),
+            "notes": learner.notes[-10:],
+        }
+
+    def figures(self) -> dict[str, Any]:
+        learner = self.learner
+        learning = learner.num_pending + (learner.stride if learner.stepping else 0)
+        more = {
+            "position": learner.position,
+            "pending": len(learner.asked),
+            "labels_waiting": len(learner.asked.labels),
+        }
+        return {**self.scores.figures(), **more, "learn_lag": learning, "expired": learner.asked.expired}
+
+    # Keeping it.
+
+    def save(self) -> None:
+        """Writes the learner and its figures, so that the next start is quick."""
+        if self.changed:
+            self.learner.save()
+            write_sealed(self.place / "scores.json", self.scores.state_dict())
+            self.saved_at, self.changed = self.learner.position, False
+        self.saved = time.monotonic()
+
+    def close(self) -> None:
+        with suppress(PrequentialError):  # without a save, everything is learned again from the journal
+            self.save()
+        self.learner.close()
+
+
+def _open_learner(home: Path, made: dict[str, Any], trust: bool) -> Learner:
+    if holds_learner(home):
+        return Learner.open(home, durability="save", device="cpu", trust=trust)
+    from prequential.streams.formats.schema import Schema
+
+    schema = None if made["schema"] is None else Schema.from_dict(made["schema"])
+    settings = Settings().changed(**made["settings"])
+    return Learner(
+        made["classes"], settings=settings, home=home, durability="save", device="cpu", missing=made["missing"],
+        schema=schema,
+    )  # fmt: skip
+
+
+def _numbers(x: Any) -> Any:
+    """A list of numbers, in which null says that one is missing."""
+    return [math.nan if value is None else value for value in x] if isinstance(x, list) and None in x else x
