@@ -80,10 +80,10 @@ class TestAllOrNothing:
             one.learn_many(xs, ys)
         assert same_state(other.state_dict(), learner.state_dict())
 
-    @pytest.mark.parametrize("where", ["_step", "extend"])
+    @pytest.mark.parametrize("where", ["_take", "extend"])
     @pytest.mark.parametrize("error", [MemoryError, RuntimeError, KeyboardInterrupt])
     def test_a_step_that_breaks_off(self, tmp_path, monkeypatch, where, error):
-        owner = Trainer if where == "_step" else Ensemble
+        owner = Trainer if where == "_take" else Ensemble
         original, calls = getattr(owner, where), []
 
         def broken(trainer, *args, **kwargs):

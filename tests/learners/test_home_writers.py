@@ -163,15 +163,15 @@ class TestThreads:
     @pytest.mark.parametrize("call", ["learn", "state", "flush"])
     def test_steps_behind_never_keep_a_prediction_waiting(self, monkeypatch, call):
         begun, gate = threading.Event(), threading.Event()
-        train_chunk = Trainer.train_chunk
+        take = Trainer._take
 
         def held(trainer, *args, **kwargs):
             begun.set()
             assert gate.wait(60)
-            return train_chunk(trainer, *args, **kwargs)
+            return take(trainer, *args, **kwargs)
 
         learner = teach(make(async_steps=True), 0, 3)
-        monkeypatch.setattr(Trainer, "train_chunk", held)
+        monkeypatch.setattr(Trainer, "_take", held)
         teach(learner, 3, 7)  # from example 4 on, steps are under way
         assert begun.wait(60)
         calls = {"learn": lambda: learner.learn(*example(7)), "state": learner.state, "flush": learner.flush}

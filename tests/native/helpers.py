@@ -107,7 +107,7 @@ class Pair:
         self.trainer.optimizer.step = step  # type: ignore[method-assign]
 
     def step(self, batches: list[Batch], position: int) -> None:
-        self.trainer._take([dict(enumerate(batches))], position)
+        self.trainer._take(self.trainer._prepare([dict(enumerate(batches))], position))
         self.optimizer.set_learning_rate(position)
         before = {name: self._moment(p).clone() for name, p in self.twin.named_parameters()}
         streams = [stream_input(batch, context) for batch, context in zip(batches, self.contexts, strict=True)]

@@ -111,7 +111,7 @@ def test_either_engine_goes_on_from_the_moments_of_the_other() -> None:
     for i in range(12):
         batch = case.batch()
         if i % 3 == 2:  # torch takes this step on the twin, too
-            pair.trainer._take([{0: batch}], 32 * i)
+            pair.trainer._take(pair.trainer._prepare([{0: batch}], 32 * i))
             other.step(batch, 32 * i)
         else:
             pair.step([batch], 32 * i)
@@ -130,7 +130,7 @@ class TorchTwin:
         self.trainer.contexts = pair.contexts
 
     def step(self, batch: object, position: int) -> None:
-        self.trainer._take([{0: batch}], position)  # type: ignore[dict-item]
+        self.trainer._take(self.trainer._prepare([{0: batch}], position))  # type: ignore[dict-item]
 
 
 def test_fifty_steps_lose_as_much_as_those_of_torch() -> None:
@@ -140,7 +140,7 @@ def test_fifty_steps_lose_as_much_as_those_of_torch() -> None:
     for i in range(50):
         batch = case.batch()
         batch.class_ids[:] = (batch.x @ teacher).argmax(1)
-        passed = pair.trainer._take([{0: batch}], 32 * i)
+        passed = pair.trainer._take(pair.trainer._prepare([{0: batch}], 32 * i))
         assert passed is not None
         pair.trainer.contexts[0].commit(passed.new)
         pair.optimizer.set_learning_rate(32 * i)

@@ -242,43 +242,35 @@ class NativeTransformer:
         average, decay
             What follows the parameters after the last step, as by its `update_ema`.
         """
+        return self.prepare(steps, log_probs=log_probs, threads=threads, split=split)(average, decay)
+
+    def prepare(
+        self,
+        steps: Sequence[Sequence[StreamInput | ChunkInput]],
+        *,
+        log_probs: bool = True,
+        threads: int = 1,
+        split: bool | None = None,
+    ) -> _Training:
+        """What `train` does, up to the one call. That can be made in another thread, in which hardly any Python runs."""
         assert self.adamw is not None
         group = self.adamw.param_groups[0]
-        bound = self._fresh_trained()
-        sizes = np.array([len(streams) for streams in steps], np.int32)
-        given = (StreamStruct * int(sizes.sum()))()
+        structs = (StreamStruct * sum(len(streams) for streams in steps))()
         made: list[_Made] = []
         for one in (stream for streams in steps for stream in streams):
-            to = given[len(made)]
+            to = structs[len(made)]
             made.append(self._stream(one, to, log_probs) if isinstance(one, StreamInput) else self._chunk(one, to))
-        step = StepStruct(group["lr"], *group["betas"], group["eps"])
-        finite, loss = np.zeros(len(steps), np.int32), np.zeros(len(steps))
         longest = max((len(one.x) for streams in steps for one in streams), default=0)
-        code = self._functions.transformer_train(
-            bound.address,
-            ctypes.addressof(given),
-            address_of(sizes),
-            len(steps),
-            ctypes.addressof(step),
-            None if average is None else average._fresh().address,
-            1 - decay,
+        return _Training(
+            self,
+            steps,
+            made,
+            self._fresh_trained(),
+            structs,
+            StepStruct(group["lr"], *group["betas"], group["eps"]),
             threads,
             self._may_split(longest) if split is None else split,
-            address_of(finite),
-            address_of(loss),
         )
-        self._check(code)
-        results, rest = [], iter(made)
-        for i, streams in enumerate(steps):
-            passes = []
-            for one in streams:
-                passed = next(rest).given
-                if isinstance(one, ChunkInput):
-                    self._commit(one)
-                elif passed is not None:
-                    passes.append(passed)
-            results.append(StepResult(passes, bool(finite[i]), float(loss[i])))
-        return results
 
     def update_ema(self, model: NativeTransformer, decay: float) -> None:
         """Moves the parameters towards those of another model: decay × these + (1 - decay) × those."""
@@ -449,6 +441,50 @@ class NativeTransformer:
 class _Made(NamedTuple):
     given: NativePass | None  # None: the results are in a context
     alive: tuple[Any, ...]
+
+
+class _Training(NamedTuple):
+    """Steps to be taken by a call, once."""
+
+    native: NativeTransformer
+    steps: Sequence[Sequence[StreamInput | ChunkInput]]
+    made: list[_Made]
+    bound: Bound
+    structs: ctypes.Array[StreamStruct]
+    step: StepStruct
+    threads: int
+    split: bool
+
+    def __call__(self, average: NativeTransformer | None = None, decay: float = 0.0) -> list[StepResult]:
+        """Takes the steps; `average` then follows the parameters."""
+        native, steps = self.native, self.steps
+        sizes = np.array([len(streams) for streams in steps], np.int32)
+        finite, loss = np.zeros(len(steps), np.int32), np.zeros(len(steps))
+        code = native._functions.transformer_train(
+            self.bound.address,
+            ctypes.addressof(self.structs),
+            address_of(sizes),
+            len(steps),
+            ctypes.addressof(self.step),
+            None if average is None else average._fresh().address,
+            1 - decay,
+            self.threads,
+            self.split,
+            address_of(finite),
+            address_of(loss),
+        )
+        native._check(code)
+        results, rest = [], iter(self.made)
+        for i, streams in enumerate(steps):
+            passes = []
+            for one in streams:
+                passed = next(rest).given
+                if isinstance(one, ChunkInput):
+                    native._commit(one)
+                elif passed is not None:
+                    passes.append(passed)
+            results.append(StepResult(passes, bool(finite[i]), float(loss[i])))
+        return results
 
 
 class _One(NamedTuple):

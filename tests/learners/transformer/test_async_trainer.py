@@ -98,14 +98,14 @@ class Held:
 
     def __init__(self, monkeypatch):
         self.begun, self.gate = threading.Event(), threading.Event()
-        train_chunk = Trainer.train_chunk
+        take = Trainer._take
 
         def held(trainer, *args, **kwargs):
             self.begun.set()
             assert self.gate.wait(60)
-            return train_chunk(trainer, *args, **kwargs)
+            return take(trainer, *args, **kwargs)
 
-        monkeypatch.setattr(Trainer, "train_chunk", held)
+        monkeypatch.setattr(Trainer, "_take", held)
 
 
 def test_nothing_waits_while_steps_are_under_way(monkeypatch):
@@ -162,7 +162,7 @@ def test_what_goes_wrong_behind_comes_up_as_itself(monkeypatch):
         raise Broken("the step went wrong")
 
     learner.state_dict()
-    monkeypatch.setattr(Trainer, "train_chunk", fail)
+    monkeypatch.setattr(Trainer, "_take", fail)
     learner.learn_many(x[16:32], y[16:32])
     with pytest.raises(Broken, match="the step went wrong"):
         learner.state_dict()

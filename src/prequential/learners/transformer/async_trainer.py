@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from prequential.learners.transformer.batch import Batch, ReplayBatch
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.engine import Choice
 from prequential.learners.transformer.passes import NetworkPass
-from prequential.learners.transformer.trainer import Trainer, load_parameters
+from prequential.learners.transformer.trainer import NOTHING, T, Trainer, load_parameters
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 
@@ -61,11 +61,9 @@ class AsyncTrainer(Trainer):
         """Whether steps are under way."""
         return self._steps is not None and not self._steps.done()
 
-    @contextmanager
-    def predicting(self) -> Iterator[None]:
+    def predicting(self) -> AbstractContextManager[None]:
         self.check()
-        with on_one_thread():
-            yield
+        return NOTHING if self.engine.name == "native" else on_one_thread()  # the core predicts on one thread anyway
 
     def check(self) -> None:
         if not self.busy:
@@ -75,17 +73,26 @@ class AsyncTrainer(Trainer):
         if self._steps is not None:
             self._steps.result()
 
-    def train_chunk(self, batch: Batch, replay: Iterable[ReplayBatch], position: int) -> NetworkPass | None:
+    def train_chunk(
+        self,
+        batch: Batch,
+        replay: Iterable[ReplayBatch],
+        position: int,
+        *,
+        forward: Callable[[], NetworkPass | None],
+        commit: Callable[[NetworkPass | None], T],
+    ) -> T:
         """Begins the steps on a chunk, when those on the one before are done and their parameters taken over."""
+        passed = forward()
         self.wait()
         self._take_over()
-        train = super().train_chunk
+        take, ema = self._prepare(self._steps_of(batch, replay), position), self._ema_update(position)
 
         def take_steps() -> None:
-            train(batch, replay, position)
+            self._take(take, ema)
 
         self._steps = self._thread().submit(take_steps)
-        return None
+        return commit(passed)
 
     def finish(self) -> None:
         self.wait()
@@ -107,11 +114,14 @@ class AsyncTrainer(Trainer):
         super().load_state_dict(state)
         load_parameters(self.prediction_model, state["prediction_model"])
 
+    def _num_threads(self) -> int:
+        return max(1, torch.get_num_threads() - 1)  # one core is left to predictions
+
     def _thread(self) -> ThreadPoolExecutor:
         if self._worker is None:
             threads = torch.get_num_threads()
             self._worker = ThreadPoolExecutor(1, "async-steps")
-            self._worker.submit(_set_num_threads, max(1, threads - 1)).result()  # one core is left to predictions
+            self._worker.submit(_set_num_threads, self._num_threads()).result()
             torch.set_num_threads(threads)  # the last number set is also what threads yet to come start with
         return self._worker
 

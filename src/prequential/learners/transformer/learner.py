@@ -29,6 +29,7 @@ from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.engine import Choice, EngineName, changed_engine, choose_engine
 from prequential.learners.transformer.ensemble import Prediction
 from prequential.learners.transformer.parts import Parts, check_memory, make_parts
+from prequential.learners.transformer.passes import NetworkPass
 from prequential.learners.transformer.predictor import IdleTrainer, copy_predictor
 from prequential.learners.transformer.state_migrations import migrate_learner_state
 from prequential.learners.versioned import Versioned
@@ -316,20 +317,25 @@ class Learner(HomeLearner):
         batch = self._batch(inputs.commit(x), class_ids, self._num_seen.committed, lags)
         self._num_seen.commit(max(self._num_seen.committed, int(class_ids.max()) + 1))
         start, stop = self.num_committed, self.num_committed + len(class_ids)
-        passed = None
-        if trainer.separate or self._frozen(stop):
+
+        def forward() -> NetworkPass | None:
             with trainer.predicting():
-                passed = ensemble.network.forward(batch)
+                return ensemble.network.forward(batch)
+
+        def commit(passed: NetworkPass | None) -> np.ndarray:
+            return ensemble.commit(batch, passed)
+
         if self._frozen(stop):
+            passed = forward()
             trainer.finish()
+            return commit(passed)
+        if self._first_turn:
+            replayed = replay.repeat(batch)
         else:
-            if self._first_turn:
-                replayed = replay.repeat(batch)
-            else:
-                replayed = replay.batches(self._to_replay, self._num_seen.committed, batch.lags)
-            passed = trainer.train_chunk(batch, replayed, start) or passed
-            replay.advance(start, stop)
-        return ensemble.commit(batch, passed)
+            replayed = replay.batches(self._to_replay, self._num_seen.committed, batch.lags)
+        log_probs = trainer.train_chunk(batch, replayed, start, forward=forward, commit=commit)
+        replay.advance(start, stop)
+        return log_probs
 
     @property
     def _first_turn(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class NativePasses:
 
 
 class NativeSteps:
-    """The steps of a model by the native core, which splits streams over as many threads as torch may use.
+    """The steps of a model by the native core, which splits streams over threads.
 
     Parameters
     ----------
@@ -71,28 +71,25 @@ class NativeSteps:
         self._native = NativeTransformer(model, optimizer.adamw)
         self._average: NativeTransformer | None = None
 
-    def take(
-        self,
-        steps: Iterable[dict[int, Batch]],
-        contexts: list[Context],
-        *,
-        number: int,
-        report: bool,
-        ema: EMAUpdate | None = None,
-    ) -> StepsTaken:
-        inputs = [
-            [self._input(stream, batch, contexts[stream], report) for stream, batch in batches.items()]
-            for batches in steps
-        ]
-        average, decay = (None, 0.0) if ema is None else (self._of_average(ema.model), ema.decay)
-        threads = torch.get_num_threads()
-        done = self._native.train(inputs, log_probs=report, threads=threads, average=average, decay=decay)
-        for _ in range(sum(not step.finite for step in done)):
-            self._optimizer.skip()
-        if not report:
-            return StepsTaken(len(done))
-        passed = done[0].passes[0]
-        return StepsTaken(len(done), NetworkPass(_log_probs(passed), passed.new))
+    def prepare(
+        self, steps: Iterable[dict[int, Batch]], contexts: list[Context], *, number: int, report: bool, threads: int
+    ) -> Callable[[EMAUpdate | None], StepsTaken]:
+        inputs = [[self._input(i, batch, contexts[i], report) for i, batch in batches.items()] for batches in steps]
+        training = self._native.prepare(inputs, log_probs=report, threads=threads)
+
+        def take(ema: EMAUpdate | None) -> StepsTaken:
+            done = training() if ema is None else training(self._of_average(ema.model), ema.decay)
+            for _ in range(sum(not step.finite for step in done)):
+                self._optimizer.skip()
+            if not report:
+                return StepsTaken(len(done))
+            passed = done[0].passes[0]
+            return StepsTaken(len(done), NetworkPass(_log_probs(passed), passed.new))
+
+        return take
+
+    def update_ema(self, ema: EMAUpdate) -> None:
+        self._of_average(ema.model).update_ema(self._native, ema.decay)
 
     def _input(self, stream: int, batch: Batch, context: Context, report: bool) -> StreamInput | ChunkInput:
         context.reserve(batch.max_lag)

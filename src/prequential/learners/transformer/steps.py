@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -32,16 +32,13 @@ class EMAUpdate(NamedTuple):
 class Steps(Protocol):
     """What an engine does with a model that is trained."""
 
-    def take(
-        self,
-        steps: Iterable[dict[int, Batch]],
-        contexts: list[Context],
-        *,
-        number: int,
-        report: bool,
-        ema: EMAUpdate | None = None,
-    ) -> StepsTaken:
-        """Gradient steps one after the other, each on the batches of some streams, by their number among all.
+    def prepare(
+        self, steps: Iterable[dict[int, Batch]], contexts: list[Context], *, number: int, report: bool, threads: int
+    ) -> Callable[[EMAUpdate | None], StepsTaken]:
+        """What takes gradient steps one after the other, each on the batches of some streams, by their number.
+
+        It may be called in another thread, once, while nobody else uses the model and the contexts. It is given what
+        follows the parameters after the last step.
 
         Parameters
         ----------
@@ -54,9 +51,13 @@ class Steps(Protocol):
         report
             Whether the pass over stream 0 is asked for; its context is then left as it was, as it is committed with
             the prediction.
-        ema
-            What follows the parameters then.
+        threads
+            How many threads they may use, where the engine does not decide that itself.
         """
+        ...
+
+    def update_ema(self, ema: EMAUpdate) -> None:
+        """Moves an average of the parameters towards them."""
         ...
 
 
@@ -82,25 +83,22 @@ class TorchSteps:
         self.model, self.optimizer, self.ranks = model, optimizer, ranks
         self._dropout = has_dropout(model)
 
-    def take(
-        self,
-        steps: Iterable[dict[int, Batch]],
-        contexts: list[Context],
-        *,
-        number: int,
-        report: bool,
-        ema: EMAUpdate | None = None,
-    ) -> StepsTaken:
-        count, reported = 0, None
-        for count, batches in enumerate(steps, 1):
-            for stream, passed in self._step(batches, contexts, number + count - 1).items():
-                if stream == 0 and report:
-                    reported = passed
-                else:
-                    contexts[stream].commit(passed.new)
-        if ema is not None:
-            self._update_ema(*ema)
-        return StepsTaken(count, reported)
+    def prepare(
+        self, steps: Iterable[dict[int, Batch]], contexts: list[Context], *, number: int, report: bool, threads: int
+    ) -> Callable[[EMAUpdate | None], StepsTaken]:
+        def take(ema: EMAUpdate | None) -> StepsTaken:
+            count, reported = 0, None
+            for count, batches in enumerate(steps, 1):
+                for stream, passed in self._step(batches, contexts, number + count - 1).items():
+                    if stream == 0 and report:
+                        reported = passed
+                    else:
+                        contexts[stream].commit(passed.new)
+            if ema is not None:
+                self.update_ema(ema)
+            return StepsTaken(count, reported)
+
+        return take
 
     def _step(self, batches: dict[int, Batch], contexts: list[Context], number: int) -> dict[int, NetworkPass]:
         """One gradient step; the pass over each stream that belongs to this process, from before it."""
@@ -121,10 +119,10 @@ class TorchSteps:
             for row, stream in enumerate(group)
         }
 
-    def _update_ema(self, ema_model: Transformer, decay: float) -> None:
+    def update_ema(self, ema: EMAUpdate) -> None:
         with torch.no_grad():
-            torch._foreach_lerp_(list(ema_model.parameters()), list(self.model.parameters()), 1 - decay)
-            for ours, theirs in zip(ema_model.buffers(), self.model.buffers(), strict=True):
+            torch._foreach_lerp_(list(ema.model.parameters()), list(self.model.parameters()), 1 - ema.decay)
+            for ours, theirs in zip(ema.model.buffers(), self.model.buffers(), strict=True):
                 ours.copy_(theirs)  # those of an own extractor, as of batch norm
 
     def _forward_backward(self, stack: _Stack, weight: float) -> NetworkPass:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from threading import Event
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from prequential.errors import BadCheckpoint
 from prequential.learners.transformer.batch import Batch, ReplayBatch
+from prequential.learners.transformer.beside import Beside
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.engine import Choice, make_steps
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.passes import NetworkPass
-from prequential.learners.transformer.steps import EMAUpdate, Steps
+from prequential.learners.transformer.steps import EMAUpdate, Steps, StepsTaken
 from prequential.models.extractors import has_dropout
 from prequential.models.extractors.own import OwnExtractor
 from prequential.models.transformer import Transformer
 from prequential.settings import Settings
 
+T = TypeVar("T")
+Take = Callable[[EMAUpdate | None], StepsTaken]  # takes the steps on a chunk
 NOTHING = nullcontext()  # a context in which nothing is held
 
 
@@ -97,17 +101,71 @@ class Trainer:
     def finish(self) -> None:
         """Says that a chunk takes no steps: predictions go on from those that were taken."""
 
-    def train_chunk(self, batch: Batch, replay: Iterable[ReplayBatch], position: int) -> NetworkPass | None:
+    def train_chunk(
+        self,
+        batch: Batch,
+        replay: Iterable[ReplayBatch],
+        position: int,
+        *,
+        forward: Callable[[], NetworkPass | None],
+        commit: Callable[[NetworkPass | None], T],
+    ) -> T:
         """A step on the chunk that begins at this position, and one on each replay stream's (or one on all together).
 
-        Gives the pass over the chunk from before any step, where it can serve as the prediction.
+        Parameters
+        ----------
+        batch, replay
+            The chunk, and those of the replay streams.
+        position
+            Of the chunk's first example.
+        forward
+            Predicts the chunk, where that takes a pass of its own.
+        commit
+            Is given the pass over the chunk from before any step. Gives what this gives.
         """
-        ema = None
-        if self.ema_model is not self.model:  # it follows faster in the first turns
-            turn = position // self.settings.chunk_size + 1
-            ema = EMAUpdate(self.ema_model, min(self.settings.effective_ema_decay, turn / (turn + 9)))
-        passed = self._take(self._steps_of(batch, replay), position, ema)
-        return None if self.separate else passed
+        take, ema = self._prepare(self._steps_of(batch, replay), position), self._ema_update(position)
+        if self._steps_beside:
+            return self._train_beside(take, ema, forward, commit)
+        passed = forward() if self.separate else None
+        return commit(self._take(take, ema) or passed)
+
+    def _ema_update(self, position: int) -> EMAUpdate | None:
+        """What the EMA does after the steps on the chunk at this position: it follows faster in the first turns."""
+        turn = position // self.settings.chunk_size + 1
+        decay = min(self.settings.effective_ema_decay, turn / (turn + 9))
+        return None if self.ema_model is self.model else EMAUpdate(self.ema_model, decay)
+
+    @property
+    def _steps_beside(self) -> bool:
+        """Whether steps are taken while the chunk is predicted: where they share nothing and there is a core for them."""
+        apart = self.ema_model is not self.model and not self._shares_context
+        return apart and self.engine.name == "native" and torch.get_num_threads() > 1
+
+    def _train_beside(
+        self,
+        take: Take,
+        ema: EMAUpdate | None,
+        forward: Callable[[], NetworkPass | None],
+        commit: Callable[[NetworkPass | None], T],
+    ) -> T:
+        """Predicts with the EMA while the parameters are trained; it follows them when it is not needed any more."""
+        over, predicted = Event(), False  # the prediction of the chunk, and whether it went well
+
+        def train() -> None:
+            self._take(take)
+            over.wait()
+            if ema is not None and predicted:
+                self.steps.update_ema(ema)
+
+        steps = Beside(train)
+        try:
+            passed = forward()
+            predicted = True
+            over.set()
+            return commit(passed)
+        finally:
+            over.set()
+            steps.join()
 
     def _steps_of(self, batch: Batch, replay: Iterable[ReplayBatch]) -> Iterator[dict[int, Batch]]:
         """The batches of each step, by the number of their streams among all."""
@@ -126,14 +184,22 @@ class Trainer:
             if len(replayed.batch):  # of a chunk that is damaged on disk, nothing may be left
                 yield replayed.stream + 1, replayed.batch
 
-    def _take(
-        self, steps: Iterable[dict[int, Batch]], position: int, ema: EMAUpdate | None = None
-    ) -> NetworkPass | None:
-        """Gradient steps; the pass over the reported stream (0), where predictions share its context."""
+    def _prepare(self, steps: Iterable[dict[int, Batch]], position: int) -> Take:
+        """What takes gradient steps."""
         self.optimizer.set_learning_rate(position)
-        taken = self.steps.take(steps, self.contexts, number=self.num_steps, report=self._shares_context, ema=ema)
+        return self.steps.prepare(
+            steps, self.contexts, number=self.num_steps, report=self._shares_context, threads=self._num_threads()
+        )
+
+    def _num_threads(self) -> int:
+        """How many threads the steps may use."""
+        return torch.get_num_threads()
+
+    def _take(self, take: Take, ema: EMAUpdate | None = None) -> NetworkPass | None:
+        """Takes them; the pass over the reported stream (0), where it can serve as the prediction."""
+        taken = take(ema)
         self.num_steps += taken.num_steps
-        return taken.passed
+        return None if self.separate else taken.passed
 
     def grow(self, num_classes: int, like: int) -> None:
         """Makes room for more class ids, none of which is in the steps so far; `like` is one that is free, too."""
