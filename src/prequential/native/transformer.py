@@ -58,6 +58,15 @@ class ChunkInput(NamedTuple):
     visible: np.ndarray | None = None
 
 
+class Sizes(NamedTuple):
+    """What a KV cache holds of one example."""
+
+    depth: int
+    key_width: int  # in each block
+    example_key_width: int  # of all copy heads
+    attention: bool  # False: nothing in blocks
+
+
 class NativePass(NamedTuple):
     """What a pass gives of one stream."""
 
@@ -128,6 +137,16 @@ class NativeTransformer:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeTransformer:
         return NativeTransformer(deepcopy(self.model, memo), deepcopy(self.adamw, memo))
+
+    @property
+    def address(self) -> int:
+        """Where the structure of the model is, for one_row.cpp; found anew only where classes were added."""
+        return self._recent().address
+
+    @property
+    def sizes(self) -> Sizes:
+        """What a KV cache holds of one example."""
+        return Sizes(*self._shape, self._key_width, self._attention)
 
     def forward(
         self,

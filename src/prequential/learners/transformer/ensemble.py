@@ -10,6 +10,7 @@ from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts import Expert, NetworkExpert, Predicted
 from prequential.learners.transformer.mixer import Mixed, Mixer
 from prequential.learners.transformer.native_mixer import NativeMixer
+from prequential.learners.transformer.one_row import OneRow
 from prequential.learners.transformer.passes import NetworkPass
 from prequential.native.experts import NativeExperts
 
@@ -50,7 +51,12 @@ class Ensemble:
         self._experts: list[Expert] = [network, *others.values()]
         num_predictions = sum(expert.num_predictions for expert in self._experts)
         self._joins_free = open_ended and num_predictions > 1
-        self.mixer = Mixer(num_predictions) if native is None else NativeMixer(num_predictions, native=native)
+        self.mixer = Mixer(num_predictions)
+        self.one_row: OneRow | None = None
+        """What predicts and adds single rows much faster, where it can."""
+        if native is not None:
+            self.mixer = mixer = NativeMixer(num_predictions, native=native)
+            self.one_row = OneRow(network, others, mixer, joins_free=self._joins_free)
 
     def predict(self, queries: Queries) -> Prediction:
         """Predicts n inputs, each from the labels that had arrived when it was asked. Changes nothing."""

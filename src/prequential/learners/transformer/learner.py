@@ -28,6 +28,7 @@ from prequential.learners.replay import ReplayChunk
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.engine import Choice, EngineName, changed_engine, choose_engine
 from prequential.learners.transformer.ensemble import Prediction
+from prequential.learners.transformer.one_row import OneRow
 from prequential.learners.transformer.parts import Parts, check_memory, make_parts
 from prequential.learners.transformer.passes import NetworkPass
 from prequential.learners.transformer.predictor import IdleTrainer, copy_predictor
@@ -52,7 +53,7 @@ class LastPrediction(NamedTuple):
     x: bytes
     features: np.ndarray
     after: After | None
-    prediction: Prediction
+    prediction: Prediction | None  # None: `OneRow` has it
 
     def is_of(self, x: np.ndarray) -> bool:
         """Whether it is of this x; by bytes, as 0 and -0 are equal."""
@@ -190,6 +191,12 @@ class Learner(HomeLearner):
         if self._parts is None:
             return uniform_log_proba(len(x), self.labels.capacity)
         features, after = self._parts.inputs.predict(x)
+        one_row = self._parts.ensemble.one_row
+        if one_row is not None and len(x) == 1 and not self.settings.label_delay:
+            self._parts.trainer.check()
+            log_probs = one_row.predict(features, self._num_seen.current)
+            self._last_prediction = LastPrediction(x.dtype, x.tobytes(), features, after, None)
+            return log_probs.copy()
         queries = Queries(features, np.array([self._num_seen.current] * len(x)))  # np.full takes three times as long
         if self.settings.label_delay:
             missing = np.zeros(len(x), dtype=np.int64)
@@ -277,10 +284,9 @@ class Learner(HomeLearner):
         last, self._last_prediction = self._last_prediction, None
         if last is not None and (lags is not None or not last.is_of(x)):
             last = None
-        alone = last is None and lags is None and len(x) == 1 and not self.settings.label_delay
-        if alone and self._parts.trainer.engine.name == "native":
-            self._predict(x)  # in the core, one example alone is predicted and then appended faster than in a pass
-            last, self._last_prediction = self._last_prediction, None
+        one_row = self._parts.ensemble.one_row
+        if one_row is not None and lags is None and len(x) == 1 and not self.settings.label_delay:
+            return self._extend_one(one_row, x, int(class_ids[0]), last)
         features = self._parts.inputs.extend(x, None if last is None else (last.features, last.after))
         batch = self._batch(features, class_ids, self._num_seen.current, lags)
         if lags is not None and self._pending_ids:
@@ -289,6 +295,19 @@ class Learner(HomeLearner):
             log_probs = self._parts.ensemble.extend(batch, None if last is None else last.prediction)
         self._num_seen.extend(max(self._num_seen.current, largest(class_ids) + 1))
         return log_probs
+
+    def _extend_one(self, one_row: OneRow, x: np.ndarray, class_id: int, last: LastPrediction | None) -> np.ndarray:
+        """The same for one example in the native core, where it is predicted and then added faster than in a pass."""
+        assert self._parts is not None
+        if last is None:
+            self._predict(x)
+            last, self._last_prediction = self._last_prediction, None
+        assert last is not None
+        features = self._parts.inputs.extend(x, (last.features, last.after))
+        num_seen = self._num_seen.current
+        log_probs = one_row.append(features, class_id, num_seen)
+        self._num_seen.extend(max(num_seen, class_id + 1))
+        return log_probs.copy()
 
     def _after_pending(self, batch: Batch, x: np.ndarray) -> Batch:
         """Examples that the pass over their whole chunk lets see earlier ones of it without their labels."""

@@ -31,6 +31,11 @@ class NativePasses:
         self._native = NativeTransformer(model)
 
     @property
+    def native(self) -> NativeTransformer:
+        """What computes them."""
+        return self._native
+
+    @property
     def model(self) -> Transformer:
         return self._native.model
 

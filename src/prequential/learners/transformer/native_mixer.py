@@ -32,6 +32,20 @@ class NativeMixer(Mixer):
             "share": self.share, "learning_rates": self._learning_rates.ravel(), "lowest": LOWEST, "largest": LARGEST,
         }  # fmt: skip
 
+    @property
+    def weights(self) -> Weights:
+        """Those that the next example is predicted with."""
+        return self._weights.current
+
+    @property
+    def learning_rates(self) -> np.ndarray:
+        return np.ascontiguousarray(self._learning_rates.ravel())
+
+    def move_on(self, weights: Weights) -> None:
+        """Goes on with the weights after one more example."""
+        self._earlier.append(self._weights.current)
+        self._weights.extend(weights)
+
     def predict(
         self, log_probs: np.ndarray, num_seen: NumSeen = None, missing: np.ndarray | None = None
     ) -> tuple[np.ndarray, Mixed | None]:
@@ -62,11 +76,9 @@ class NativeMixer(Mixer):
             self._earlier += [Weights(*pair) for pair in zip(weights[:-1], exponents[:-1], strict=True)]
             self._weights.extend(Weights(weights[-1], exponents[-1]))
             return mixed
-        before = self._weights.current
-        self._earlier.append(before)
-        free = None if num_seen is None else int(num_seen[0])
+        free, before = None if num_seen is None else int(num_seen[0]), self._weights.current
         moved = self._native.mix_learn(predicted.experts, int(class_ids[0]), free, *before, **self._options)
-        self._weights.extend(Weights(*moved))
+        self.move_on(Weights(*moved))
         return predicted.log_probs
 
     def commit(

@@ -41,5 +41,8 @@ class IdleTrainer:
         """To be held while something is predicted."""
         return on_one_thread() if self._one_thread else nullcontext()
 
+    def check(self) -> None:
+        """There is no step that could have failed."""
+
     def wait(self) -> None:
         """There is nothing to wait for."""

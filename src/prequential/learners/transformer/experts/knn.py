@@ -90,6 +90,22 @@ class KNNExpert:
         # in the native core: what was found for all examples after the chunk boundary, if they came one by one
         self._found: list[_Found] = []
 
+    @property
+    def metric(self) -> LearnedMetric | None:
+        """What scales the inputs; None: nothing does."""
+        return self._metric
+
+    @property
+    def past(self) -> KVCache:
+        """The examples it compares with, as the metric scales them."""
+        return self._past
+
+    def remember_found(
+        self, x: np.ndarray, num_seen: int, log_probs: np.ndarray, at: np.ndarray | None, past: int
+    ) -> None:
+        """What was found for an example that is in `past` now, after so many others, with neighbors in columns `at`."""
+        self._found.append(_Found(x, num_seen, log_probs, None if at is None else _Columns(x, at.copy(), past)))
+
     def predict(self, queries: Queries) -> Predicted:
         if self._native is not None:
             start, stop = self._past.current_span(beyond=queries.missing is not None)
