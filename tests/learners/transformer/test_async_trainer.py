@@ -11,7 +11,7 @@ from tests.shared.battery import checks_of
 
 from prequential.errors import BadSetting
 from prequential.evaluation.evaluate import evaluate
-from prequential.learners.transformer import learner as module
+from prequential.learners.transformer import parts
 from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.trainer import Trainer
@@ -292,6 +292,6 @@ def test_its_thread_leaves_the_number_of_threads_alone_and_ends_with_it(threads)
 
 
 def test_several_processes_are_refused(monkeypatch):
-    monkeypatch.setattr(module, "here", lambda: Ranks(0, 2))
+    monkeypatch.setattr(parts, "here", lambda: Ranks(0, 2))
     with pytest.raises(BadSetting, match=r"async_steps \(True\) needs one process, but 2 share the streams"):
         make().learn([1.0], 0)

@@ -12,7 +12,7 @@ from prequential.learners.transformer.one_row import OneRow
 from prequential.native.library import library
 
 pytestmark = pytest.mark.skipif(library().library is None, reason="the native core is not built")
-SMALL = {"width": 16, "depth": 1, "window": 12, "chunk_size": 8, "num_streams": 2}
+SMALL = {"width": 16, "depth": 2, "window": 12, "chunk_size": 8, "num_streams": 2}
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(60, 3)), RANDOM.integers(0, 4, 60).tolist()
 

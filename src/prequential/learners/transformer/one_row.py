@@ -161,6 +161,7 @@ class OneRow:
         if sizes.attention:
             self._tokens = RowAddresses(context.tokens, 4 * sizes.key_width)
             self._stream.new_keys, self._stream.new_values = at, at + 2 * state
+            self._stream.new_block_stride = sizes.key_width
         if sizes.example_key_width:
             self._examples = RowAddresses(context.examples, 8)
             self._stream.new_example_keys = at + (4 * state if sizes.attention else 0)
