@@ -58,7 +58,7 @@ static void softmax_head(Pass &pass, int head, int number_of_strip) {
   for (int p = strip.first; p < strip.last; p++) {
     const int n = std::min(PANEL, S - p * PANEL);
     layer_norm(D, pass.h + (long)p * D * PANEL, weight, norm_bias, strip.hat, strip.normed, inverse_std);
-    float *z = pass.train ? pass.d_logits + (long)p * NC * PANEL : strip.logits;
+    float *z = pass.train ? pass.d_logits + (long)p * NC * PANEL : strip.exponentials;
     const Prior prior(net, s, p * PANEL, n);
     v8 m0 = fill(-FLT_MAX), m1 = m0, sum0 = fill(0.0f), sum1 = sum0;
     const bool half = pass.plan.half(p);
@@ -68,23 +68,33 @@ static void softmax_head(Pass &pass, int head, int number_of_strip) {
       m0 = larger(m0, x), m1 = larger(m1, y);
       store2(z + (long)k * PANEL, x, y);
     });
-    for (int k = 0; k < NC; k++) {
-      sum0 += exp8(load(z + (long)k * PANEL) - m0);
-      sum1 += exp8(load(z + (long)k * PANEL + 8) - m1);
+    float own[PANEL] = {};  // the logits of the tokens' own labels
+    for (int t = 0; pass.train && t < n; t++) own[t] = z[s.y[p * PANEL + t] * PANEL + t];
+    float *logits = s.log_probs ? strip.logits : nullptr;
+    for (int k = 0; k < NC; k++) {  // exponentials take the place of the logits
+      float *at = z + (long)k * PANEL;
+      const v8 x = load(at), y = load(at + 8), e0 = exp8(x - m0), e1 = exp8(y - m1);
+      sum0 += e0, sum1 += e1;
+      if (logits) store2(logits + (long)k * PANEL, x, y);
+      store2(at, e0, e1);
     }
     const v8 total0 = m0 + log8(sum0), total1 = m1 + log8(sum1);
-    for (int k = 0; k < NC; k++) {
-      float *at = z + (long)k * PANEL;
-      store2(at, load(at) - total0, load(at + 8) - total1);
+    if (logits) {
+      for (int k = 0; k < NC; k++) {
+        float *at = logits + (long)k * PANEL;
+        store2(at, load(at) - total0, load(at + 8) - total1);
+      }
+      write_log_probs(pass, head, p, logits, strip.log_tokens);
     }
-    if (s.log_probs) write_log_probs(pass, head, p, z, strip.log_tokens);
     if (!pass.train) continue;
-    for (int t = 0; t < n; t++) strip.loss -= pass.loss_weight * z[s.y[p * PANEL + t] * PANEL + t];
-    float of_token[PANEL];
+    float of_token[PANEL], total[PANEL];
+    store2(total, total0, total1);
+    for (int t = 0; t < n; t++) strip.loss -= pass.loss_weight * (own[t] - total[t]);
     for (int t = 0; t < PANEL; t++) of_token[t] = t < n ? pass.loss_weight : 0.0f;
+    const v8 share0 = load(of_token) / sum0, share1 = load(of_token + 8) / sum1;
     for (int k = 0; k < NC; k++) {
       float *at = z + (long)k * PANEL;
-      store2(at, exp8(load(at)) * load(of_token), exp8(load(at + 8)) * load(of_token + 8));
+      store2(at, load(at) * share0, load(at + 8) * share1);
     }
     for (int t = 0; t < n; t++) z[s.y[p * PANEL + t] * PANEL + t] -= pass.loss_weight;
     to_tokens(strip.normed, D, pass.readout_tokens + (long)p * PANEL * pass.D16, pass.D16);

@@ -25,7 +25,7 @@ struct BlockWork {
 struct Strip {
   int first, last;                                   // panels
   float *q_tokens, *d_attended_tokens, *new_weight;  // of the panel at work: (16, D + 16) each, [column][16]
-  float *hat, *normed, *logits;                      // of the softmax head: [D][16] each, [NC][16]
+  float *hat, *normed, *logits, *exponentials;       // of the softmax head: [D][16] each, [NC][16] each
   float *copy_weight, *by_label, *log_tokens;        // of a copy head: [column][16], [NC][16], (16, NC)
   double loss = 0;                                   // weighted sum over tokens and heads
 };
@@ -167,7 +167,8 @@ struct Pass {
     const size_t classes = (size_t)n.NC * PANEL;
     if (n.model.has_softmax) {
       strip.hat = arena.floats((size_t)n.D * PANEL), strip.normed = arena.floats((size_t)n.D * PANEL);
-      strip.logits = train ? nullptr : arena.floats(classes);
+      strip.logits = stream.log_probs ? arena.floats(classes) : nullptr;
+      strip.exponentials = train ? nullptr : arena.floats(classes);
     }
     if (stream.log_probs) strip.log_tokens = arena.floats(classes);
     if (!n.W) return;

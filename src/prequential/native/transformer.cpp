@@ -20,7 +20,7 @@ struct Gradient {
     PRODUCT,   // sum over tokens of left [panel][rows][16] times right (tokens, stride)
     ROW_SUMS,  // sum over tokens of left [panel][rows][16]
     SUMS,      // sum over strips of left [strip](rows)
-    BY_LABEL,  // row y of each token gets left (tokens, cols rounded up to 16)
+    BY_LABEL,  // row y of each token gets left (tokens, cols rounded up to 16); the sum has only rows of labels that are there
   } kind;
   int rows, cols;
   long stride;        // between rows of the sum
@@ -37,17 +37,55 @@ void lerp(float *__restrict a, const float *__restrict b, int64_t n, float part)
     for (int64_t i = 0; i < n; i++) a[i] = b[i] - (b[i] - a[i]) * (1 - part);
 }
 
+// AdamW on some numbers of one parameter.
+struct AdamW {
+  const Step &step;
+  float size, root, keep;  // step size and square root of the bias correction, and what weight decay leaves
+
+  void move(const Parameter &q, int64_t at, const float *__restrict g, int64_t n) const {
+    float *__restrict p = q.value + at, *__restrict m = q.exp_avg + at, *__restrict v = q.exp_avg_sq + at;
+    const float rate1 = (float)(1 - step.beta1), beta2 = (float)step.beta2, rate2 = (float)(1 - step.beta2);
+    const float eps = (float)step.eps;
+    for (int64_t i = 0; i < n; i++) {
+      const float first = m[i] + (g[i] - m[i]) * rate1, second = v[i] * beta2 + g[i] * g[i] * rate2;
+      m[i] = first;
+      v[i] = second;
+      p[i] = p[i] * keep - size * first / (__builtin_sqrtf(second) * root + eps);
+    }
+  }
+  // The same where the gradient is 0. A label that was never there has moments 0, and stays as it is.
+  void move_without_gradient(const Parameter &q, int64_t at, int64_t n) const {
+    const float zeros[64] = {};
+    for (int64_t end = at + n; at < end; at += 64) {
+      const int64_t count = std::min<int64_t>(64, end - at);
+      if (keep != 1.0f || !all_zero(q.exp_avg + at, count) || !all_zero(q.exp_avg_sq + at, count))
+        move(q, at, zeros, count);
+    }
+  }
+
+ private:
+  static bool all_zero(const float *x, int64_t n) {
+    int32_t bits = 0, each;
+    for (int64_t i = 0; i < n; i++) std::memcpy(&each, x + i, sizeof each), bits |= each;
+    return bits == 0;
+  }
+};
+
 class Trainer {
  public:
   Trainer(const Net &net, const std::vector<std::unique_ptr<Pass>> &passes, const Step &step, Arena &arena)
       : net_(net), passes_(passes), step_(step), gradients_(net.count) {
     arena.restart();
     find_sources();
+    for (const auto &pass : passes)
+      for (int t = 0; net.attention && net.L && t < pass->plan.S; t++) labels_.push_back((int32_t)pass->stream.y[t]);
+    std::sort(labels_.begin(), labels_.end());
+    labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
     for (int i = 0; i < net.count; i++) {
       Gradient &g = gradients_[i];
       net.shape(i, g.rows, g.cols);
       g.stride = g.kind == Gradient::PRODUCT ? ceil_to(g.cols, 16) : g.cols;
-      g.sum = arena.floats((size_t)g.rows * g.stride);
+      g.sum = arena.floats((g.kind == Gradient::BY_LABEL ? labels_.size() : (size_t)g.rows) * g.stride);
     }
   }
 
@@ -60,9 +98,9 @@ class Trainer {
         case Gradient::PRODUCT: finite &= sum_products(g, begin, end); break;
         case Gradient::ROW_SUMS: sum_rows(g, begin, end); break;
         case Gradient::SUMS: sum_streams(g, begin, end); break;
-        case Gradient::BY_LABEL: sum_by_label(g, begin, end); break;
+        case Gradient::BY_LABEL: finite &= sum_by_label(g, begin, end); break;
       }
-      if (g.kind != Gradient::PRODUCT || g.stride != g.cols)
+      if (g.kind != Gradient::BY_LABEL && (g.kind != Gradient::PRODUCT || g.stride != g.cols))
         for (int r = begin; r < end; r++) finite &= all_finite(g.sum + r * g.stride, g.cols);
     }
     return finite;
@@ -78,12 +116,13 @@ class Trainer {
       const float size = (float)(step_.learning_rate / (1 - std::pow(step_.beta1, t)));
       const float root = (float)(1 / std::sqrt(1 - std::pow(step_.beta2, t)));
       const float keep = (float)(1 - step_.learning_rate * p.weight_decay);
-      if (g.stride == g.cols)
-        adamw(p, g.sum, (int64_t)begin * g.cols, (int64_t)begin * g.cols, (int64_t)(end - begin) * g.cols, size, root,
-              keep);
+      const AdamW adamw = {step_, size, root, keep};
+      if (g.kind == Gradient::BY_LABEL)
+        move_by_label(p, g, begin, end, adamw);
+      else if (g.stride == g.cols)
+        adamw.move(p, (int64_t)begin * g.cols, g.sum + (int64_t)begin * g.cols, (int64_t)(end - begin) * g.cols);
       else
-        for (int r = begin; r < end; r++)
-          adamw(p, g.sum, (int64_t)r * g.cols, (int64_t)r * g.stride, g.cols, size, root, keep);
+        for (int r = begin; r < end; r++) adamw.move(p, (int64_t)r * g.cols, g.sum + (int64_t)r * g.stride, g.cols);
     }
   }
 
@@ -105,6 +144,7 @@ class Trainer {
   const std::vector<std::unique_ptr<Pass>> &passes_;
   const Step &step_;
   std::vector<Gradient> gradients_;
+  std::vector<int32_t> labels_;  // those of all tokens, in order, where blocks have label tables
 
   void find_sources() {
     const int D = net_.D, I = net_.I, u_row = (net_.I - net_.HID) * PANEL;
@@ -155,10 +195,10 @@ class Trainer {
   }
 
   // Whether what is multiplied by 0 stays 0, as only finite numbers do.
-  static bool all_finite(const float *x, int n) {
+  static bool all_finite(const float *x, int64_t n) {
     v8 probe = fill(0.0f);
     float last = 0;
-    int i = 0;
+    int64_t i = 0;
     for (; i + 8 <= n; i += 8) probe += load(x + i) * 0.0f;
     for (; i < n; i++) last += x[i] * 0.0f;
     return sum(probe) + last == 0.0f;
@@ -204,30 +244,29 @@ class Trainer {
           g.sum[r] += g.of_streams[s].first[strip * g.panel_stride + r];
     }
   }
-  void sum_by_label(Gradient &g, int begin, int end) {
-    std::memset(g.sum + begin * g.stride, 0, sizeof(float) * (end - begin) * g.stride);
+  size_t label_row(int64_t y) const { return std::lower_bound(labels_.begin(), labels_.end(), y) - labels_.begin(); }
+  bool sum_by_label(Gradient &g, int begin, int end) {
+    const size_t first = label_row(begin), last = label_row(end);
+    float *sum = g.sum + first * g.stride;
+    std::memset(sum, 0, sizeof(float) * (last - first) * g.stride);
     for (size_t s = 0; s < passes_.size(); s++) {
       const Pass &pass = *passes_[s];
       for (int t = 0; t < pass.plan.S; t++) {
         const int64_t y = pass.stream.y[t];
         if (y < begin || y >= end) continue;
         const float *from = g.of_streams[s].first + (long)t * pass.K16;
-        for (int c = 0; c < g.cols; c++) g.sum[y * g.stride + c] += from[c];
+        float *to = g.sum + label_row(y) * g.stride;
+        for (int c = 0; c < g.cols; c++) to[c] += from[c];
       }
     }
+    return all_finite(sum, (last - first) * g.stride);
   }
-
-  void adamw(const Parameter &q, const float *gradient, int64_t at, int64_t from, int64_t n, float size, float root,
-             float keep) {
-    float *__restrict p = q.value + at, *__restrict m = q.exp_avg + at, *__restrict v = q.exp_avg_sq + at;
-    const float *__restrict g = gradient + from;
-    const float rate1 = (float)(1 - step_.beta1), beta2 = (float)step_.beta2, rate2 = (float)(1 - step_.beta2);
-    const float eps = (float)step_.eps;
-    for (int64_t i = 0; i < n; i++) {
-      const float first = m[i] + (g[i] - m[i]) * rate1, second = v[i] * beta2 + g[i] * g[i] * rate2;
-      m[i] = first;
-      v[i] = second;
-      p[i] = p[i] * keep - size * first / (__builtin_sqrtf(second) * root + eps);
+  void move_by_label(const Parameter &p, const Gradient &g, int begin, int end, const AdamW &adamw) {
+    for (size_t row = label_row(begin), last = label_row(end); begin < end; row++) {
+      const int next = row < last ? labels_[row] : end;
+      adamw.move_without_gradient(p, (int64_t)begin * g.cols, (int64_t)(next - begin) * g.cols);
+      if (row < last) adamw.move(p, (int64_t)next * g.cols, g.sum + row * g.stride, g.cols);
+      begin = next + 1;
     }
   }
 };
