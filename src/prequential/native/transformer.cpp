@@ -20,7 +20,7 @@ struct Gradient {
     PRODUCT,   // sum over tokens of left [panel][rows][16] times right (tokens, stride)
     ROW_SUMS,  // sum over tokens of left [panel][rows][16]
     SUMS,      // sum over strips of left [strip](rows)
-    BY_LABEL,  // row y of each token gets left (tokens, cols rounded up to 16); the sum has only rows of labels that are there
+    BY_LABEL,  // row y of each token gets left (tokens, cols rounded up to 16); the sum has rows of their labels only
   } kind;
   int rows, cols;
   long stride;        // between rows of the sum
@@ -470,11 +470,11 @@ int transformer_forward(const Model *model, const Stream *stream, int threads) {
   }
 }
 
-// Gradient steps one after the other; the number i is on the next sizes[i] streams together, on the mean over streams of
-// their mean losses; of each token it is the sum over all heads. Where a gradient is not finite, finite[i] is 0 and the
-// step is not taken. After the last one the parameters of `average`, if there is one, move towards those of the model.
-// Threads share streams; with `split`, where there are fewer of these, also the tokens of one stream, for which they have
-// to wait for each other in every block. Everything is checked before the first step.
+// Gradient steps one after the other; the number i is on the next sizes[i] streams together, on the mean over streams
+// of their mean losses; of each token it is the sum over all heads. Where a gradient is not finite, finite[i] is 0 and
+// the step is not taken. After the last one the parameters of `average`, if there is one, move towards those of the
+// model. Threads share streams; with `split`, where there are fewer of these, also the tokens of one stream, for which
+// they have to wait for each other in every block. Everything is checked before the first step.
 int transformer_train(const Model *model, const Stream *streams, const int32_t *sizes, int num_steps, const Step *step,
                       const Model *average, double part, int threads, int split, int32_t *finite, double *loss) {
   try {
