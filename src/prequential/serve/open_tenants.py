@@ -18,7 +18,7 @@ from prequential.serve.tenants import check_name
 from prequential.storage.files import LockHeld, refuse_links
 from prequential.storage.sealed import read_sealed
 
-SAVE_ROWS, SAVE_SECONDS = 4096, 60.0  # what is learned again at most after a crash
+SAVE_ROWS, SAVE_SECONDS = 8192, 60.0  # what is learned again at most after a crash
 LOCK_SECONDS = 5.0  # how long another process may take to let go of a tenant
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -19,6 +19,7 @@ from prequential.serve.failures import Failure, busy, explained
 from prequential.serve.histogram import LATENCY, Histogram
 from prequential.serve.idempotency import LONGEST as LONGEST_KEY
 from prequential.serve.idempotency import Replies, fingerprint, key_hash
+from prequential.serve.nursery import Nursery
 from prequential.serve.quotas import Quotas, RequestLimits
 from prequential.serve.subscriptions import Subscriptions
 from prequential.serve.tenants import NAME, Tenant, Tenants, check_name
@@ -54,12 +55,25 @@ class Options:
     trust: bool = False
     """Whether settings of tenants may name code to import."""
 
+    def for_workers(self) -> dict[str, Any]:
+        """What each worker is started with."""
+        return {
+            "home": str(self.home),
+            "memory": self.memory // self.workers,
+            "durability": self.durability,
+            "trust": self.trust,
+        }
+
 
 class Service:
-    """Tenants, workers and everything in between; `start` and `stop` belong to the life of the web process."""
+    """Tenants, workers and everything in between; `start` and `stop` belong to the life of the web process.
+
+    It must be made before the process has threads, as it forks.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        nursery = Nursery(options.for_workers())  # first: nothing that is open here shall be open there
         home = options.home
         with storage(home):
             make_directory(home)
@@ -68,10 +82,7 @@ class Service:
         self.tenants = Tenants(home, trust=options.trust)
         self._admin_hash, self.new_admin_token = admin_hash(home)
         self.subscriptions = Subscriptions(self._subscribe)
-        self.pool = WorkerPool(
-            options.workers, home, memory=options.memory, durability=options.durability, trust=options.trust,
-            events=self.subscriptions.publish,
-        )  # fmt: skip
+        self.pool = WorkerPool(options.workers, nursery, self.subscriptions.publish)
         self.replies = Replies()
         self.limits = RequestLimits()
         self.latency: dict[str, Histogram] = {name: Histogram(LATENCY) for name in ("predict", "labels", "observe")}

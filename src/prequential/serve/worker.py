@@ -1,25 +1,23 @@
 """A worker process: holds the learners of many tenants and applies their requests, a tenant at a time, in turn.
 
-    python -m prequential.serve.worker HANDLE OPTIONS
-
-HANDLE is the socket to the web process, OPTIONS a JSON object. Predictions that wait go before labels; a label that
-would have to wait for gradient steps lets them go first.
+Predictions that wait go before labels; a label that would have to wait for gradient steps lets them go first.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import signal
 import socket
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections import OrderedDict, deque
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from prequential.errors import DamageWarning, EngineWarning
 from prequential.serve.failures import Failure, explained, is_storage
@@ -30,7 +28,7 @@ from prequential.serve.quotas import Quotas
 from prequential.serve.tenant_learner import TenantLearner, Work
 
 TURN = 64  # predictions of one tenant before the next one's turn
-IDLE_SECONDS = 0.0005  # between two looks where everything waits for gradient steps
+IDLE_SECONDS = 0.001  # between two looks where everything waits for gradient steps
 TIDY_SECONDS = 1.0
 
 
@@ -262,8 +260,6 @@ class Worker:
             self._disk(error)
         failure = explained(error)
         if failure.status == 500:
-            import traceback
-
             print("".join(traceback.format_exception(error)), file=sys.stderr, flush=True)
         return [number, failure.status, failure.to_json()]
 
@@ -271,20 +267,16 @@ class Worker:
         self._problem = None if error is None else explained(error).message
 
 
-def main(arguments: list[str]) -> None:
-    """Runs a worker, as the web process starts it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the web process says when to stop
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def run_worker(handle: int, options: dict[str, Any]) -> None:
+    """A worker in this process, with the socket of this number to the web process."""
     warnings.simplefilter("ignore")
     warnings.simplefilter("default", DamageWarning)
     warnings.simplefilter("default", EngineWarning)
-    import torch
-
     torch.set_num_threads(1)
-    connection = socket.socket(fileno=int(arguments[0]))
-    options = json.loads(arguments[1])
-    Worker(connection, Path(options.pop("home")), **options).run()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    given = dict(options)
+    try:
+        Worker(socket.socket(fileno=handle), Path(given.pop("home")), **given).run()
+    except BaseException:  # the process is a fork: it must not go on anywhere else
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

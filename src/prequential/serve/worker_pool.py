@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
 import socket
-import sys
 import time
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from prequential.serve.failures import Failure, busy
 from prequential.serve.framing import Message, frame, split
+from prequential.serve.nursery import Nursery
 
 LOG = logging.getLogger("prequential.serve")
 LONGEST_PAUSE = 5.0  # seconds between two starts of a worker that keeps dying
@@ -32,17 +30,18 @@ class WorkerProcess(asyncio.Protocol):
     ----------
     number
         Of the worker.
-    options
-        What it is started with.
+    nursery
+        Where it comes from.
     events
         Called with what happens to tenants that somebody subscribed to.
     """
 
-    def __init__(self, number: int, options: dict[str, Any], events: Events) -> None:
-        self.number, self.options, self.events = number, options, events
+    def __init__(self, number: int, nursery: Nursery, events: Events) -> None:
+        self.number, self.nursery, self.events = number, nursery, events
         self.ready = asyncio.Event()
         self.restarts = 0
-        self.process: asyncio.subprocess.Process | None = None
+        self.pid: int | None = None
+        self._ended = asyncio.Event()
         self.subscribed: dict[str, int] = {}
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._count = 0
@@ -73,12 +72,8 @@ class WorkerProcess(asyncio.Protocol):
         """Starts the process, and waits until it ends."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
         try:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "prequential.serve.worker", str(theirs.fileno()), json.dumps(self.options),
-                pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, env=environment,
-            )  # fmt: skip
+            self.pid = await self.nursery.new_worker(theirs)
         except OSError as error:
             LOG.error("worker %d cannot be started: %s", self.number, error)
             ours.close()
@@ -86,13 +81,18 @@ class WorkerProcess(asyncio.Protocol):
         finally:
             theirs.close()
         self._buffer.clear()
+        self._ended.clear()
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
         self._transport = transport
-        await self.process.wait()
+        await self._ended.wait()
+        self.pid = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The process has ended: all that it was asked fails, and may be asked again."""
         self.ready.clear()
-        transport.close()
         self._transport = None
         self._fail_all()
+        self._ended.set()
 
     def _fail_all(self) -> None:
         replies, self._replies, self._out = self._replies, {}, []
@@ -103,17 +103,18 @@ class WorkerProcess(asyncio.Protocol):
     async def stop(self) -> None:
         """Lets it finish what it has, save its tenants and end."""
         self._stopping = True
-        process = self.process
         if self._transport is not None:
             self._send([0, "stop", None, None])
-        if process is not None and process.returncode is None:
             try:
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                await asyncio.wait_for(self._ended.wait(), STOP_SECONDS)
             except TimeoutError:
                 LOG.error("worker %d did not end within %g s", self.number, STOP_SECONDS)
-                process.send_signal(signal.SIGKILL)
+                if self.pid is not None:
+                    os.kill(self.pid, signal.SIGKILL)
+        elif self._supervisor is not None:
+            self._supervisor.cancel()
         if self._supervisor is not None:
-            await self._supervisor
+            await asyncio.gather(self._supervisor, return_exceptions=True)
 
     # Messages.
 
@@ -172,19 +173,15 @@ class WorkerPool:
     ----------
     count
         How many there are.
-    home
-        The directory of the service.
-    memory
-        Bytes that all of them may take together.
-    durability, trust
-        As for `Worker`.
+    nursery
+        Where they come from.
     events
         Called with what happens to tenants that somebody subscribed to.
     """
 
-    def __init__(self, count: int, home: Path, *, memory: int, durability: str, trust: bool, events: Events) -> None:
-        options = {"home": str(home), "memory": memory // count, "durability": durability, "trust": trust}
-        self.workers = [WorkerProcess(number, options, events) for number in range(count)]
+    def __init__(self, count: int, nursery: Nursery, events: Events) -> None:
+        self.nursery = nursery
+        self.workers = [WorkerProcess(number, nursery, events) for number in range(count)]
 
     def start(self) -> None:
         for worker in self.workers:
@@ -192,6 +189,7 @@ class WorkerPool:
 
     async def stop(self) -> None:
         await asyncio.gather(*(worker.stop() for worker in self.workers))
+        self.nursery.close()
 
     def of(self, tenant: str) -> WorkerProcess:
         """The worker that has a tenant: always the same one."""

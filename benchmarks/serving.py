@@ -1,0 +1,51 @@
+"""The service under load, killed, with many tenants, with hostile clients and on a full disk.
+
+    python benchmarks/serving.py kills --count 300
+    python benchmarks/serving.py sustained --seconds 20
+    python benchmarks/serving.py tenants --count 1000
+    python benchmarks/serving.py hostile --count 50000
+    python benchmarks/serving.py disk
+
+Each prints JSON and ends with 1 if something is wrong. Load and clients are on this machine. docs/serve.md has the
+figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=("kills", "sustained", "bare"))
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--durability", default="sync")
+    given = parser.parse_args()
+    flags = ("--durability", given.durability)
+    match given.study:
+        case "kills":
+            from serving_kills import kill_service
+
+            found = kill_service(given.count, seed=given.seed, flags=flags)
+        case "sustained":
+            from serving_load import sustained
+
+            found = sustained(given.count, connections=given.connections, rate=given.rate, flags=flags)
+        case "bare":
+            from serving_load import bare
+
+            found = bare(given.count)
+    print(json.dumps(found, indent=1))
+    sys.exit(bool(found.get("faults")))
+
+
+if __name__ == "__main__":
+    main()
