@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=("kills", "sustained", "bare"))
+    parser.add_argument("study", choices=("kills", "sustained", "bare", "disk"))
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--connections", type=int, default=4)
@@ -43,6 +43,10 @@ def main() -> None:
             from serving_load import bare
 
             found = bare(given.count)
+        case "disk":
+            from serving_disk import full_disk
+
+            found = full_disk()
     print(json.dumps(found, indent=1))
     sys.exit(bool(found.get("faults")))
 

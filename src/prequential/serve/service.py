@@ -29,6 +29,7 @@ from prequential.storage.files import DirectoryLock, make_directory, storage, wr
 
 RELOAD_SECONDS = 1.0  # how often it is looked whether another process has changed a tenant
 PROBE_SECONDS = 2.0  # how often the disk is tried for /health, at most
+REFUSED_SECONDS = 30.0  # for how long a write that the disk refused counts, if none has succeeded since
 LOCK_SECONDS = 10.0  # how long a service that is ending may take to let go of its home
 
 
@@ -92,6 +93,7 @@ class Service:
         self.stopping = False
         self._rows: dict[str, int] = {}  # rows of each tenant that wait to be learned
         self._waiting: dict[str, int] = {}  # requests of each tenant that wait
+        self._refused: dict[str, tuple[float, str]] = {}  # tenants whose last write the disk refused: when, and why
         self._reloader: asyncio.Task[None] | None = None
         self._probe: tuple[float, str | None] = (-PROBE_SECONDS, None)
 
@@ -153,7 +155,14 @@ class Service:
             raise busy(f"learning is {behind:,} rows behind; at most {options.max_lag:,} may wait")
         self._waiting[name], self._rows[name] = waiting + 1, behind + rows
         try:
-            return await self.pool.of(name).call(operation, name, content)
+            made = await self.pool.of(name).call(operation, name, content)
+            if rows:
+                self._refused.pop(name, None)
+            return made
+        except Failure as failure:
+            if failure.message.startswith("the disk"):
+                self._refused[name] = (time.monotonic(), failure.message.partition(";")[0])
+            raise
         finally:
             _count_down(self._waiting, name, 1)
             _count_down(self._rows, name, rows)
@@ -271,6 +280,9 @@ class Service:
 
     async def _try_disk(self) -> str | None:
         """What is wrong with the disk, by a small write that is synced; tried again after a while."""
+        refused = [why for when, why in self._refused.values() if time.monotonic() - when < REFUSED_SECONDS]
+        if refused:
+            return refused[-1]
         when, problem = self._probe
         if time.monotonic() - when >= PROBE_SECONDS:
             self._probe = (time.monotonic(), problem)  # others that ask meanwhile get what was found before

@@ -192,7 +192,13 @@ class TenantLearner:
             else:
                 work.results.append(self._label(row, None if work.x is None else work.x.get(i)))
         except PrequentialError as error:
-            raise explained(error, f"rows.{i}" if work.content["several"] else None) from None
+            failure = explained(error, f"rows.{i}" if work.content["several"] else None)
+            if work.results:
+                why = failure.message.partition(";")[0]
+                rest = "send the request again" if work.content.get("key") else "send the rest"
+                said = f"{why}; {len(work.results)} of {len(work.rows)} rows were learned before: {rest}"
+                failure = Failure(failure.status, said, failure.field, failure.retry)
+            raise failure from None
 
     def _observe(self, work: Work, count: int) -> None:
         assert work.x is not None
