@@ -115,8 +115,9 @@ async def _until(load: Load, replies: int) -> None:
 
 async def _run(served: Served, load: Load, kills: int, seed: int) -> dict[str, int]:
     clients = [load.by_id("p"), load.by_id("q"), load.examples("r"), load.examples("s")]
-    counts, *_ = await asyncio.gather(_kill(served, load, kills, random.Random(seed)), *clients)
-    return counts
+    killing = asyncio.create_task(_kill(served, load, kills, random.Random(seed)))
+    await asyncio.gather(*clients)
+    return await killing
 
 
 def kill_service(kills: int, *, seed: int = 0, flags: tuple[str, ...] = ()) -> dict[str, Any]:
