@@ -70,6 +70,12 @@ class Inputs:
             return self._normalizer.current.transform_each(self._flat(x)), None
         return self._normalizer.current.peek(self._flat(x))
 
+    @property
+    def calm_normalizer(self) -> Normalizer | None:
+        """What normalizes the next example, where the native core can do it; None: `predict` has to."""
+        current = None if self._normalizer is None else self._normalizer.current
+        return current if current is not None and current.calm else None
+
     def predict_sequence(self, x: np.ndarray, first: int) -> np.ndarray:
         """Examples asked one after another, from number `first` on; those before it have no label yet, but count."""
         if self._normalizer is None:

@@ -145,6 +145,16 @@ class Normalizer:
         far = self._far(x64) & measured[:, : self.width]
         return self._scale(x64, measured, self._own(), far if far.any() else None)
 
+    @property
+    def calm(self) -> bool:
+        """Whether the next row changes nothing but the sums, unless it has a value that is left out."""
+        return self._native is not None and not (self.guard.alert or self.guard.changed_lately)
+
+    @property
+    def limits(self) -> Limits:
+        """What is far, and how large values and results are at most, for the native core."""
+        return self._limits
+
     def hints(self) -> list[Hint]:
         """Values far outside a feature's range that recur, at most one for each feature."""
         return self.guard.hints()

@@ -18,6 +18,10 @@ int transformer_append(
     const Model* model, int64_t y, const float* new_keys, const float* new_values, const float* new_example_keys,
     float* keys, float* values, int64_t block_stride, float* example_keys, int64_t* example_labels
 );
+int64_t prequential_normalize(
+    const double* x, int64_t n, int64_t width, int64_t columns, double* statistics, double* low, double* high,
+    const double* floor, const double* ceiling, const void* start, const void* left, const void* limits, float* out
+);
 int prequential_knn(
     const float* x, int64_t n, int64_t stride, int width, const float* past_keys, const int64_t* past_labels,
     int64_t past, const int64_t* own_labels, const int64_t* lo, const int64_t* hi, int nearest, double prior_weight,
@@ -34,6 +38,26 @@ int prequential_mix_learn(
 }
 
 namespace {
+
+// The normalizer: as for prequential_normalize, where features that are at their start stay constant, and no value was
+// left out lately.
+struct NormalizeRow {
+    const double* x;  // (width,); null: features are given
+    const double* count;
+    const double* mean;
+    const double* square;  // (columns,) each; they stay as they are
+    double* after;         // (3, columns) the statistics with x
+    double* low;
+    double* high;
+    const double* floor;
+    const double* ceiling;
+    const void* start;
+    const void* limits;
+    const double* same;  // (starting,) how often features at their start had their first value; it stays as it is
+    double* same_after;  // the same with x, which `start` names
+    float* features;     // (columns,)
+    int64_t width, columns, starting;
+};
 
 // The kNN expert: as for prequential_knn, and where the row goes when its label is known.
 struct KnnRow {
@@ -74,6 +98,7 @@ struct NextToken {
 };
 
 struct OneRow {
+    NormalizeRow normalizer;
     Stream network;
     NextToken next;
     KnnRow knn;
@@ -83,8 +108,24 @@ struct OneRow {
 };
 
 constexpr int BAD_KNN = 100, BAD_MIXER = 200;  // added to what the parts say
+constexpr int MORE_TO_NORMALIZE = 300;
+
+bool normalize(const NormalizeRow& row) {
+    std::copy(row.count, row.count + row.columns, row.after);
+    std::copy(row.mean, row.mean + row.columns, row.after + row.columns);
+    std::copy(row.square, row.square + row.columns, row.after + 2 * row.columns);
+    std::copy(row.same, row.same + row.starting, row.same_after);
+    return prequential_normalize(
+               row.x, 1, row.width, row.columns, row.after, row.low, row.high, row.floor, row.ceiling, row.start,
+               nullptr, row.limits, row.features
+           ) == 1;
+}
 
 }  // namespace
+
+// Fills features and after. 0: done; MORE_TO_NORMALIZE: x has a value that is left out, so that features have to be
+// given.
+EXPORT int one_row_normalize(const OneRow* row) { return normalize(row->normalizer) ? 0 : MORE_TO_NORMALIZE; }
 
 // The mixture of log_probs, again after some of these have changed. 0: done.
 EXPORT int one_row_mix(OneRow* row) {
@@ -98,8 +139,10 @@ EXPORT int one_row_mix(OneRow* row) {
     return code ? BAD_MIXER + code : 0;
 }
 
-// Fills log_probs, parts and mixed. Other experts have written their rows of log_probs before. 0: done.
+// Fills log_probs, parts and mixed. Other experts have written their rows of log_probs before. 0: done. Where there is
+// x, it is normalized first, which may give MORE_TO_NORMALIZE.
 EXPORT int one_row_predict(const Model* model, OneRow* row) {
+    if (row->normalizer.x && !normalize(row->normalizer)) return MORE_TO_NORMALIZE;
     if (const int code = transformer_forward(model, &row->network, 1)) return code;
     const int64_t K = row->num_classes;
     for (int64_t head = 0; head < row->heads; head++) {

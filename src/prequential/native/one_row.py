@@ -9,7 +9,17 @@ from prequential.models.kv_cache import KVCache
 from prequential.native.binding import StreamStruct
 from prequential.native.library import library
 
+MORE_TO_NORMALIZE = 300  # a row has a value that is left out, so that features have to be given
+
 _pointer, _number, _real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+
+
+class NormalizeRowStruct(ctypes.Structure):
+    _fields_ = (
+        *((name, _pointer) for name in ("x", "count", "mean", "square", "after", "low", "high", "floor", "ceiling")),
+        *((name, _pointer) for name in ("start", "limits", "same", "same_after", "features")),
+        *((name, _number) for name in ("width", "columns", "starting")),
+    )
 
 
 class NextTokenStruct(ctypes.Structure):
@@ -36,6 +46,7 @@ class MixRowStruct(ctypes.Structure):
 
 class OneRowStruct(ctypes.Structure):
     _fields_ = (
+        ("normalizer", NormalizeRowStruct),
         ("network", StreamStruct),
         ("next", NextTokenStruct),
         ("knn", KnnRowStruct),
@@ -85,11 +96,12 @@ class RowAddresses:
 
 
 def one_row_functions() -> ctypes.CDLL:
-    """The library, which has `one_row_predict`, `one_row_mix` and `one_row_append`."""
+    """The library, with the functions of one_row.cpp."""
     found = library().library
     assert found is not None
-    for function in (found.one_row_predict, found.one_row_mix, found.one_row_append):
+    for function in (found.one_row_normalize, found.one_row_predict, found.one_row_mix, found.one_row_append):
         function.restype = ctypes.c_int
+    found.one_row_normalize.argtypes = [_pointer]
     found.one_row_predict.argtypes = [_pointer, _pointer]
     found.one_row_mix.argtypes = [_pointer]
     found.one_row_append.argtypes = [_pointer, _pointer, _number]

@@ -88,3 +88,23 @@ def test_a_copy_has_memory_of_its_own():
         learner.learn(x, y)
     assert copied.predict_proba(X[21]) == expected
     assert learner.predict_proba(X[21]) != expected
+
+
+def test_features_that_stay_constant_vary_later_or_break():
+    x = np.column_stack([X[:, 0], np.full(60, 7.0), np.where(np.arange(60) < 45, 1.0, X[:, 1]), X[:, 2]])
+    x = np.concatenate([x, x + 0.1])
+    x[[70, 71, 80], 0] = 1e6  # far outside its range
+    labels = [*Y, *Y]
+    one, whole = (Learner(4, engine="native", **SMALL) for _ in range(2))
+    for row, label in zip(x, labels, strict=True):
+        one.predict_proba(X[0, [0, 1, 2, 0]])  # another one: nothing of it stays
+        one.learn(row.tolist(), label)
+    whole.learn_many(x[:96], labels[:96])
+    for row, label in zip(x[96:], labels[96:], strict=True):
+        whole.learn(row, label)
+    states = [learner.state_dict()["learner"]["parts"]["inputs"]["current"] for learner in (one, whole)]
+    for name in ("count", "mean", "square"):
+        assert np.array_equal(states[0][name], states[1][name])
+    for name, value in states[0]["guard"].items():
+        assert np.array_equal(value, states[1]["guard"][name])
+    assert np.array_equal(one.predict_log_proba_many(x[:5]), whole.predict_log_proba_many(x[:5]))

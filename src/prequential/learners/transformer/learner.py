@@ -51,8 +51,7 @@ class LastPrediction(NamedTuple):
 
     dtype: np.dtype[Any]
     x: bytes
-    features: np.ndarray
-    after: After | None
+    normalized: tuple[np.ndarray, After | None] | None  # what `Inputs.predict` gave; None: `OneRow` has it
     prediction: Prediction | None  # None: `OneRow` has it
 
     def is_of(self, x: np.ndarray) -> bool:
@@ -190,13 +189,10 @@ class Learner(HomeLearner):
     def _predict(self, x: np.ndarray) -> np.ndarray:
         if self._parts is None:
             return uniform_log_proba(len(x), self.labels.capacity)
-        features, after = self._parts.inputs.predict(x)
         one_row = self._parts.ensemble.one_row
         if one_row is not None and len(x) == 1 and not self.settings.label_delay:
-            self._parts.trainer.check()
-            log_probs = one_row.predict(features, self._num_seen.current)
-            self._last_prediction = LastPrediction(x.dtype, x.tobytes(), features, after, None)
-            return log_probs.copy()
+            return self._predict_one(one_row, x)
+        features, after = self._parts.inputs.predict(x)
         queries = Queries(features, np.array([self._num_seen.current] * len(x)))  # np.full takes three times as long
         if self.settings.label_delay:
             missing = np.zeros(len(x), dtype=np.int64)
@@ -204,8 +200,22 @@ class Learner(HomeLearner):
         with self._parts.trainer.predicting():
             prediction = self._parts.ensemble.predict(queries)
         if len(x) == 1:
-            self._last_prediction = LastPrediction(x.dtype, x.tobytes(), features, after, prediction)
+            self._last_prediction = LastPrediction(x.dtype, x.tobytes(), (features, after), prediction)
         return prediction.log_probs.copy()  # it is the caller's, and the prediction may be used again
+
+    def _predict_one(self, one_row: OneRow, x: np.ndarray) -> np.ndarray:
+        """The same for one example in the native core."""
+        assert self._parts is not None
+        self._parts.trainer.check()
+        inputs, num_seen = self._parts.inputs, self._num_seen.current
+        normalizer = inputs.calm_normalizer
+        log_probs = None if normalizer is None else one_row.normalize_and_predict(x, normalizer, num_seen)
+        normalized = None
+        if log_probs is None:
+            normalized = inputs.predict(x)
+            log_probs = one_row.predict(normalized[0], num_seen)
+        self._last_prediction = LastPrediction(x.dtype, x.tobytes(), normalized, None)
+        return log_probs.copy()
 
     def _predict_late(self, x: np.ndarray, waiting: np.ndarray, since: int) -> np.ndarray:
         if self._parts is None or (len(x) == 1 and not len(waiting)):
@@ -287,7 +297,7 @@ class Learner(HomeLearner):
         one_row = self._parts.ensemble.one_row
         if one_row is not None and lags is None and len(x) == 1 and not self.settings.label_delay:
             return self._extend_one(one_row, x, int(class_ids[0]), last)
-        features = self._parts.inputs.extend(x, None if last is None else (last.features, last.after))
+        features = self._parts.inputs.extend(x, None if last is None else last.normalized)
         batch = self._batch(features, class_ids, self._num_seen.current, lags)
         if lags is not None and self._pending_ids:
             batch = self._after_pending(batch, x)
@@ -303,7 +313,7 @@ class Learner(HomeLearner):
             self._predict(x)
             last, self._last_prediction = self._last_prediction, None
         assert last is not None
-        features = self._parts.inputs.extend(x, (last.features, last.after))
+        features = self._parts.inputs.extend(x, last.normalized or one_row.normalized())
         num_seen = self._num_seen.current
         log_probs = one_row.append(features, class_id, num_seen)
         self._num_seen.extend(max(num_seen, class_id + 1))

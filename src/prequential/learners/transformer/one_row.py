@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prequential.learners.normalizer import After, Normalizer
+from prequential.learners.outliers import Guard
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts import Expert, KNNExpert, NetworkExpert, Predicted
 from prequential.learners.transformer.experts.knn import NEAREST, PRIOR_WEIGHT
 from prequential.learners.transformer.mixer import LARGEST, LOWEST, Weights
 from prequential.learners.transformer.native_engine import NativePasses
 from prequential.learners.transformer.native_mixer import NativeMixer
-from prequential.native.experts import address
-from prequential.native.one_row import OneRowStruct, RowAddresses, one_row_functions
+from prequential.native.experts import NO_START, address
+from prequential.native.one_row import MORE_TO_NORMALIZE, OneRowStruct, RowAddresses, one_row_functions
 
 if TYPE_CHECKING:
     pass
@@ -61,6 +63,10 @@ class OneRow:
         # of which the addresses are in the structure
         self._weights: Weights | None = None
         self._scale: np.ndarray | None = None
+        self._normalizer: Normalizer | None = None
+        self._x: Any = None
+        self._start_at: tuple[int, ...] = ()  # what the structure of first values was made of
+        self._same: np.ndarray | None = None  # how often constant features had their value, with the last row
         # where the rows of the caches are; None: there is no such cache
         self._tokens: RowAddresses | None = None
         self._examples: RowAddresses | None = None
@@ -76,6 +82,61 @@ class OneRow:
         if self._num_classes != self._native.model.num_classes:
             self._allocate()
         self._features[:] = x
+        self._normalize.x = self._normalizer = None
+        self._check(self._predict(num_seen))
+        return self._mixed
+
+    def normalize_and_predict(self, x: np.ndarray, normalizer: Normalizer, num_seen: int) -> np.ndarray | None:
+        """The same for x (1, width), which is normalized on the way; None: x has a value that is left out.
+
+        Then `predict` has to be given its features.
+        """
+        if self._num_classes != self._native.model.num_classes:
+            self._allocate()
+        row = self._normalize
+        if self._x is None:
+            self._allocate_normalizer(normalizer)
+        self._x[:] = x.reshape(1, -1)
+        row.x = self._x_address
+        if normalizer is not self._normalizer:
+            row.count, row.mean, row.square = map(address, (normalizer.count, normalizer.mean, normalizer.square))
+            self._bind_guard(normalizer.guard)
+            self._normalizer = normalizer
+        code = 0
+        if self._rest:  # experts that only Python has need the features
+            code = self._functions.one_row_normalize(self._address)
+            row.x = None
+        code = code or self._predict(num_seen)
+        if code == MORE_TO_NORMALIZE:
+            return None
+        self._check(code)
+        return self._mixed
+
+    def normalized(self) -> tuple[np.ndarray, After]:
+        """What `Normalizer.peek` gives for the x that was normalized last."""
+        assert self._normalizer is not None
+        count, mean, square = self._after.copy()[:, None]
+        guard = self._normalizer.guard
+        if self._same is not None:
+            guard = guard.after_rows({"same": self._same.copy()})
+        return self._features.copy(), After((count, mean, square), guard)
+
+    def _bind_guard(self, guard: Guard) -> None:
+        row, k = self._normalize, len(guard.starting)
+        row.low, row.high, row.floor, row.ceiling = guard.addresses
+        row.starting = k
+        if not k:
+            self._start, self._same = NO_START, None
+        elif self._same is None or self._start_at != (k, *guard.start_addresses):
+            self._start, _, changes = guard.for_native(full=False, n=1)
+            self._start_at, self._same = (k, *guard.start_addresses), changes["same"]
+            row.same_after = address(self._same)
+        row.start = ctypes.addressof(self._start)
+        if k:
+            row.same = address(guard.same)
+
+    def _predict(self, num_seen: int) -> int:
+        """Writes into the structure what may have moved, and predicts; gives the core's code."""
         row, stream = self._row, self._stream
         row.num_seen = num_seen
         stream.num_seen = self._num_seen_address if num_seen < self._num_classes else None
@@ -92,12 +153,12 @@ class OneRow:
             self._weights = weights
         self._mix.num_seen = num_seen if self._joins_free else -1
         if self._rest:
-            queries = Queries(x, np.array([num_seen]))
+            queries = Queries(self._features.copy(), np.array([num_seen]))
             self._predicted_rest = [expert.predict(queries) for expert, _ in self._rest]
             for (_, at), predicted in zip(self._rest, self._predicted_rest, strict=True):
                 self._log_probs[at] = predicted.log_probs
-        self._check(self._functions.one_row_predict(self._native.address, self._address))
-        return self._mixed
+        code: int = self._functions.one_row_predict(self._native.address, self._address)
+        return code
 
     def append(self, x: np.ndarray, class_id: int, num_seen: int) -> np.ndarray:
         """Adds the example that was predicted last, with its label; its log-probabilities (1, K), as for `predict`."""
@@ -151,6 +212,7 @@ class OneRow:
         self._address = ctypes.addressof(row)
         self._num_seen_address = self._address + OneRowStruct.num_seen.offset
         self._stream, self._next, self._neighbor_row, self._mix = row.network, row.next, row.knn, row.mixer
+        self._normalize, self._normalizer, self._x = row.normalizer, None, None
         self._features = np.empty((1, self._native.model.features), np.float32)
         self._log_probs = np.empty((M, 1, K), np.float32)
         self._state = np.empty(state + sizes.example_key_width, np.float32)  # keys and values of the row
@@ -178,6 +240,16 @@ class OneRow:
             mix.lowest, mix.largest = LOWEST, LARGEST
         self._mix.predictions, self._mix.products = M, R
         self._num_classes = K
+
+    def _allocate_normalizer(self, normalizer: Normalizer) -> None:
+        row, columns = self._normalize, len(normalizer.count)
+        self._x, self._after = np.empty((1, normalizer.width)), np.empty((3, columns))
+        self._limits, self._x_address = normalizer.limits, address(self._x)
+        row.after, row.features, row.width, row.columns = (
+            *(address(self._after), address(self._features)), *(normalizer.width, columns),
+        )  # fmt: skip
+        row.limits = ctypes.addressof(self._limits)
+        self._same = None
 
     def _allocate_knn(self, expert: KNNExpert) -> None:
         row, metric = self._neighbor_row, expert.metric
