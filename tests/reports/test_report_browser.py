@@ -12,26 +12,15 @@ from prequential.evaluation.records import RecordWriter
 from prequential.reports import write_report
 from prequential.reports.live import make_server
 from reports.report_runs import add, make_run
+from shared.browser import DRAWN, chromium
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 FIGURES = ("f-accuracy", "f-loss", "f-few", "f-map", "f-tasks", "f-bits", "f-calibration")
-# how many colors a canvas has, and what share of it is drawn on
-DRAWN = """id => { const c = document.querySelector(`#${id} canvas`); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-const seen = new Set(); let inked = 0; for (let i = 0; i < d.length; i += 4) if (d[i + 3]) { inked++; seen.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); }
-return [seen.size, inked / (c.width * c.height)]; }"""
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as started:
-        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-        try:
-            found = started.chromium.launch(executable_path=path, args=FLAGS)
-        except playwright.Error as error:
-            pytest.skip(f"Chromium cannot be started: {str(error).splitlines()[0]}")
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -208,7 +208,7 @@ class Chart extends Canvas {
       pen.beginPath(); pen.moveTo(box.x, p); pen.lineTo(box.x + box.w, p); pen.stroke();
       this.text(spec.yTick(y, heights[1] - heights[0]), box.x - 7, p, "right");
     }
-    const ticks = this.log ? logTicks(...this.ends) : linearTicks(...this.ends, Math.max(2, box.w / 90));
+    const ticks = (this.log ? logTicks : spec.ticks || linearTicks)(...this.ends, Math.max(2, box.w / 90));
     pen.strokeStyle = color("--soft");
     for (const x of ticks) {
       const p = this.across(x);

@@ -38,16 +38,6 @@ function averages(run, metric) {
   };
 }
 
-function spread(values, refs, zoomed, most) {
-  const within = zoomed ? values : [...values, ...refs];
-  if (!within.length) return [0, 1];
-  let low = Infinity, high = -Infinity;
-  for (const value of within) { low = Math.min(low, value); high = Math.max(high, value); }
-  if (most && high > most) high = Math.max(most, low * 1.2); // one run gone wild must not hide the others
-  if (low < 0.4 * high && low >= 0) low = 0; else low -= 0.08 * (high - low) || 0.02;
-  return [low, high + (0.06 * (high - low) || 0.02)];
-}
-const shareHeights = (values, refs, zoomed) => { const [low, high] = spread(values, refs, zoomed); return [Math.max(0, low), Math.min(1.005, high)]; };
 const classesOf = () => Math.max(...streamRuns().map(run => run.classes || 0));
 const lossHeights = (values, refs, zoomed) => spread(values, refs, zoomed, classesOf() > 1 ? 2 * Math.log(classesOf()) : 0);
 const heightsOf = metric => (...given) => (metric() === "accuracy" ? shareHeights : lossHeights)(...given);
@@ -136,12 +126,6 @@ function pooled(lines) { // the means of lines of the same group and part that h
 }
 
 const withTasks = () => shown().filter(run => run.inside);
-function nearest(xs, x, log) {
-  let best = 0;
-  const far = i => Math.abs(log ? Math.log(xs[i] / x) : xs[i] - x);
-  for (let i = 1; i < xs.length; i++) if (far(i) < far(best)) best = i;
-  return best;
-}
 const metricOf = () => METRICS[state.metric];
 const tasksCommon = {
   get yLabel() { return metricOf().label; }, yTick: (y, step) => metricOf().tick(y, step),

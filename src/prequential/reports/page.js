@@ -13,27 +13,12 @@ const COLUMNS = [ // heading, value, text, whether more is better (null: neither
   ["MACs", run => run.macs, scientific, null],
 ];
 
-function duration(seconds) {
-  if (seconds < 10) return `${number(seconds, 1)} s`;
-  const total = Math.round(seconds), h = Math.floor(total / 3600), m = Math.floor(total / 60) % 60, two = n => String(n).padStart(2, "0");
-  return h ? `${h} h ${two(m)} min` : m ? `${m} min ${two(total % 60)} s` : `${total} s`;
-}
 function scientific(value) {
   if (value < 1e4) return whole(value);
   const power = Math.floor(Math.log10(value)), digits = [...String(power)].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
   return `${number(value / 10 ** power, 1)} × 10${digits}`;
 }
 const swatch = run => make("span", { className: `swatch k${look(run).color} d${look(run).dash}` });
-
-function choice(id, options, chosen, pick) { // buttons of which one is pressed
-  const host = byId(id);
-  const press = value => [...host.children].forEach((button, i) => button.setAttribute("aria-pressed", String(options[i][0] === value)));
-  host.replaceChildren(...options.map(([value, text]) => make("button", { type: "button", onclick: () => { pick(value); press(value); } }, text)));
-  press(chosen);
-}
-
-const charts = [];
-const redraw = () => { tip.hide(); charts.forEach(chart => chart.draw()); };
 
 function windows() { // round numbers of examples from a five-hundredth of the stream on
   const most = longest(), gap = Math.max(20, ...streamRuns().map(run => 2 * run.gap));
@@ -177,17 +162,6 @@ function zoomButtons() {
   }
   buttons[0].disabled = buttons[2].disabled = !examples.zoom;
 }
-
-const THEMES = { auto: ["◐ Auto", "as the system"], light: ["○ Light", "light"], dark: ["● Dark", "dark"] };
-function theme(name) {
-  const root = document.documentElement;
-  if (name === "auto") delete root.dataset.theme; else root.dataset.theme = name;
-  byId("theme").textContent = THEMES[name][0];
-  byId("theme").setAttribute("aria-label", `Colors: ${THEMES[name][1]}`);
-  byId("theme").onclick = () => { const names = Object.keys(THEMES); theme(names[(names.indexOf(name) + 1) % 3]); redraw(); };
-  try { localStorage.setItem("prequential-theme", name); } catch { /* not kept then */ }
-}
-function keptTheme() { try { const kept = localStorage.getItem("prequential-theme"); return kept in THEMES ? kept : "auto"; } catch { return "auto"; } }
 
 async function poll(version) {
   const live = byId("live");

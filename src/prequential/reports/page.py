@@ -24,9 +24,10 @@ def make_page(data: dict[str, Any], *, live: bool = False) -> str:
     live
         Whether the page asks the server it came from for newer data.
     """
-    style, script = _asset("page.css"), "\n".join(_asset(name) for name in ("chart.js", "figures.js", "page.js"))
+    style = asset("page.css")
+    script = "\n".join(asset(name) for name in ("chart.js", "common.js", "figures.js", "page.js"))
     policy = POLICY.format(
-        connect="'self'" if live else "'none'", style=_digest(style), script=_digest(script)
+        connect="'self'" if live else "'none'", style=digest(style), script=digest(script)
     )  # a hash admits this script and no other
     parts = {
         "policy": html.escape(policy, quote=True).replace("&#x27;", "'"),
@@ -37,7 +38,7 @@ def make_page(data: dict[str, Any], *, live: bool = False) -> str:
         "script": script,
     }
     # all in one go: what was put in is never looked at again
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], _asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], asset("page.html"))
 
 
 def to_json(data: dict[str, Any]) -> str:
@@ -50,9 +51,11 @@ def to_json(data: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A script or style of these pages."""
     return files("prequential.reports").joinpath(name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """By which a Content-Security-Policy admits this text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from prequential import __version__
 from prequential.serve.failures import Failure, explained
 from prequential.serve.openapi import add_schemas, documented
+from prequential.serve.page_routes import add_page
 from prequential.serve.prometheus import exposition
 from prequential.serve.request_body import as_json, learn_content, parse, predict_content, read_body
 from prequential.serve.schemas import (
@@ -54,6 +55,7 @@ def make_app(service: Service) -> FastAPI:
     _add_figures(app, service)
     _add_tenants(app, service)
     _add_health(app, service)
+    add_page(app, service)
     add_schemas(app)
     return app
 

@@ -19,6 +19,7 @@ from prequential.serve.failures import Failure, busy, explained
 from prequential.serve.histogram import LATENCY, Histogram
 from prequential.serve.idempotency import LONGEST as LONGEST_KEY
 from prequential.serve.idempotency import Replies, fingerprint, key_hash
+from prequential.serve.latency_curve import LatencyCurve
 from prequential.serve.nursery import Nursery
 from prequential.serve.quotas import Quotas, RequestLimits
 from prequential.serve.subscriptions import Subscriptions
@@ -87,7 +88,7 @@ class Service:
         self.replies = Replies()
         self.limits = RequestLimits()
         self.latency: dict[str, Histogram] = {name: Histogram(LATENCY) for name in ("predict", "labels", "observe")}
-        self.tenant_latency: dict[str, Histogram] = {}
+        self.tenant_latency: dict[str, LatencyCurve] = {}
         self.statuses: dict[int, int] = {}  # replies by status
         self.begun = time.monotonic()
         self.stopping = False
@@ -203,7 +204,7 @@ class Service:
             if route == "predict":
                 own = self.tenant_latency.get(tenant)
                 if own is None:
-                    own = self.tenant_latency[tenant] = Histogram(LATENCY)
+                    own = self.tenant_latency[tenant] = LatencyCurve()
                 own.add(seconds)
 
     def _subscribe(self, name: str, on: bool) -> None:

@@ -24,6 +24,7 @@ from prequential.serve.failures import Failure, explained, is_storage
 from prequential.serve.framing import Message, frame, split
 from prequential.serve.group_commit import GroupCommit
 from prequential.serve.open_tenants import OpenTenants
+from prequential.serve.page_data import page_content, recent_predictions
 from prequential.serve.quotas import Quotas
 from prequential.serve.tenant_learner import TenantLearner, Work
 
@@ -233,9 +234,11 @@ class Worker:
                     waiting = self.waiting.get(name)
                     return [number, 200, {**tenant.figures(), "log_lag": 0 if waiting is None else len(waiting)}]
                 case "recent":
-                    return [number, 200, list(tenant.scores.recent.values())[::-1]]
+                    return [number, 200, recent_predictions(tenant)]
                 case "series":
                     return [number, 200, tenant.scores.series()]
+                case "page":
+                    return [number, 200, page_content(tenant)]
                 case "quotas":
                     tenant.quotas = Quotas.from_dict(content)
                     return [number, 200, None]
