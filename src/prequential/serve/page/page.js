@@ -1,7 +1,7 @@
 // The page of the service: sign in, the list of tenants, and one tenant, kept up to date by server-sent events.
 
 const KEPT = "prequential-token"; // in the session of this tab only
-const REFRESH = 1000, POLL = 2000, OVERVIEW = 5000, HEARTBEAT = 15000; // milliseconds
+const REFRESH = 1000, POLL = 2000, OVERVIEW = 5000, HEARTBEAT = 5000; // milliseconds
 const MOST_TENANTS = 200, MOST_RECENT = 50;
 const FATES = { waiting: "… waiting", right: "✓ right", wrong: "✗ wrong", expired: "– expired" };
 const FIELDS = [["Bytes on disk", data => `${short(data.state.bytes)}B`], ["Engine", data => data.state.engine], ["Labels that came first and wait", data => whole(data.state.labels_waiting)],
