@@ -26,6 +26,8 @@ def serve(
     tenant: str | None = None,
     workers: int = 1,
     durability: Literal["sync", "interval"] = "sync",
+    log: str | None = None,
+    replicas: Literal[1, 3, 5] | None = None,
     log_format: Literal["text", "json"] = "text",
     memory: Annotated[str, Parameter(group=LIMITS)] = "2GB",
     max_lag: Annotated[int, Parameter(group=LIMITS)] = 10_000,
@@ -53,6 +55,11 @@ def serve(
     durability
         sync: a write is acknowledged when it survives a power cut; interval: at once, with a sync every second. A killed
         process loses nothing either way.
+    log
+        Servers of NATS JetStream that keep the logs of the tenants, such as nats://host1:4222,host2:4222,host3:4222: any
+        number of processes, each with a home of its own, then share the tenants.
+    replicas
+        How many of these servers keep a copy of each log; by default 3 where three are named, else 1.
     log_format
         Lines of text or of JSON, on stderr.
     memory
@@ -77,15 +84,16 @@ def serve(
         raise BadSetting(f"workers ({workers}) must be at least 1, and port ({port}) from 0 to 65535")
     options = Options(
         home=home, workers=workers, durability=durability, memory=read_bytes(memory, "memory"), max_lag=max_lag,
-        max_body=read_bytes(max_body, "max-body"), trust=trust,
+        max_body=read_bytes(max_body, "max-body"), trust=trust, log=log,
+        replicas=replicas or (3 if log is not None and log.count(",") >= 2 else 1),
     )  # fmt: skip
     service = Service(options)
     if service.new_admin_token is not None:
         print(f"admin token: {service.new_admin_token}", file=sys.stderr, flush=True)
     if tenant is not None and service.tenants.get(tenant) is None:
         given = os.environ.get(TENANT_TOKEN)
-        _, token = service.tenants.create(tenant, token=given)
-        if given is None:
+        token = service.create_first(tenant, given)
+        if given is None and token is not None:
             print(f"token of {tenant}: {token}", file=sys.stderr, flush=True)
     print(f"http://{host}:{port}/docs", file=sys.stderr, flush=True)
     run_server(service, host=host, port=port, log_format=log_format, concurrency=max_connections)
@@ -113,6 +121,8 @@ def token(tenant: str | None = None, /, *, home: Path, admin: Annotated[bool, Pa
         raise BadSetting("expected a tenant, or --admin")
     if not (home / "tenants").is_dir():
         raise BadSetting(f"{home} is not the directory of a service")
+    if (home / "shared.json").exists():
+        raise BadSetting(f"the tokens of {home} are in NATS: POST /v1/NAME/token gives a tenant another one")
     if tenant is not None:
         print(Tenants(home).rotate(tenant))
     else:

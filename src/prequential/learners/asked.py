@@ -11,6 +11,8 @@ import math
 import time
 import uuid
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
@@ -25,6 +27,7 @@ Event = dict[str, Any]  # "event" says what happened; the other values are JSON 
 LONGEST_ID = 256  # bytes
 REMEMBERED = 100_000  # ids of which is remembered that they were answered, and as many that have expired
 SEEN = 1024  # of the latest that wait, so many inputs count in the next prediction
+_TIME: ContextVar[float | None] = ContextVar("time", default=None)  # where it is not that of the clock
 
 
 class Ask(NamedTuple):
@@ -318,7 +321,23 @@ def id_text(given: Any) -> str:
 
 def now() -> float:
     """Seconds since 1970, which go on while no process runs."""
-    return time.time()
+    fixed = _TIME.get()
+    return time.time() if fixed is None else fixed
+
+
+@contextmanager
+def at_time(when: float) -> Iterator[None]:
+    """Lets it be this time: what is applied again from a log happened then.
+
+    >>> with at_time(12.5):
+    ...     now()
+    12.5
+    """
+    token = _TIME.set(when)
+    try:
+        yield
+    finally:
+        _TIME.reset(token)
 
 
 def _expired(asked: dict[str, None], labels: dict[str, None]) -> list[Event]:

@@ -78,12 +78,15 @@ class OnlineLearner(SavedLearner):
     def predict_proba_one(self, x: Any, *, id: Any = None) -> Probabilities:
         """The probability of each label for one example. Changes nothing; with an id as in `predict_one`."""
         with self._guard.reading() if id is None else nullcontext():
-            log_p, known = self._log_proba_one(x, id)
-            p = np.exp(log_p)
-            unseen = float(p[known:].sum()) if known < len(p) else 0.0
-            if not self.labels.open_ended:
-                unseen /= max(len(p) - known, 1)
-            return Probabilities(zip(self.labels.first(known), p[:known].tolist(), strict=True), unseen)
+            return self._probabilities(*self._log_proba_one(x, id))
+
+    def _probabilities(self, log_p: np.ndarray, known: int) -> Probabilities:
+        """Log-probabilities (capacity,), of which so many are of labels seen before, by label."""
+        p = np.exp(log_p)
+        unseen = float(p[known:].sum()) if known < len(p) else 0.0
+        if not self.labels.open_ended:
+            unseen /= max(len(p) - known, 1)
+        return Probabilities(zip(self.labels.first(known), p[:known].tolist(), strict=True), unseen)
 
     def predict_log_proba_one(self, x: Any, *, id: Any = None) -> Probabilities:
         """The log-probability of each label for one example, in nats. Changes nothing; with an id as in `predict_one`."""

@@ -81,13 +81,36 @@ def _ask_with_label(learner: Any, row: np.ndarray, name: str) -> tuple[np.ndarra
                 _take(learner, learner.asked.plan_ask(name, made))
         if early is None:  # another thread was faster
             return ask(learner, row[0], name)
-        try:
-            _learn(learner, [name], [early.label])
-        except BaseException:
-            with learner._guard.inside(whole=False):
-                learner.asked.drop(name)
-            raise
+        _learn_early(learner, name, early)
     return made.log_proba.copy(), made.num_seen
+
+
+def predict(learner: Any, x: Any) -> Ask:
+    """The prediction that `ask` would make and remember now. Changes nothing."""
+    with learner._guard.reading():
+        return _predict(learner, learner._checked_one(x))
+
+
+def remember(learner: Any, given: Any, made: Ask) -> None:
+    """Remembers a prediction that was made before; where its label is there already, it is learned."""
+    name = id_text(given)
+    with learner._guard.changing():
+        learner._check_can_learn()
+        with learner._guard.inside():
+            early = learner.asked.labels.get(name)
+            _take(learner, learner.asked.plan_ask(name, made))
+        if early is not None:
+            _learn_early(learner, name, early)
+
+
+def _learn_early(learner: Any, name: str, early: Early) -> None:
+    """Learns what was asked just now, with the label that came first."""
+    try:
+        _learn(learner, [name], [early.label])
+    except BaseException:
+        with learner._guard.inside(whole=False):
+            learner.asked.drop(name)
+        raise
 
 
 def learn(learner: Any, ids: Sequence[Any], ys: Any) -> Charges | None:

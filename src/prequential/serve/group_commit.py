@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from prequential.serve.failures import explained
 from prequential.serve.framing import Message
-from prequential.serve.tenant_log import sync_files
+from prequential.storage.files import storage
 
 Send = Callable[[list[Message]], None]
 
@@ -30,7 +31,7 @@ class GroupCommit:
     """
 
     def __init__(self, send: Send, interval: float, failed: Callable[[Exception | None], None]) -> None:
-        self._send, self._interval, self._failed = send, interval, failed
+        self.send, self._interval, self._failed = send, interval, failed
         self._waiting: queue.SimpleQueue[tuple[set[Path], list[Message]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._thread.start()
@@ -38,7 +39,7 @@ class GroupCommit:
     def commit(self, paths: set[Path], replies: list[Message]) -> None:
         """Takes replies that acknowledge what was written to some files."""
         if self._interval:
-            self._send(replies)
+            self.send(replies)
             replies = []
         self._waiting.put((paths, replies))
 
@@ -74,4 +75,18 @@ class GroupCommit:
             failure = explained(error)
             replies = [[reply[0], failure.status, failure.to_json()] for reply in replies]
         if replies:
-            self._send(replies)
+            self.send(replies)
+
+
+def sync_files(paths: set[Path]) -> None:
+    """Makes what was written to some files survive a power cut."""
+    for path in paths:
+        with storage(path):
+            try:
+                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:  # replaced by one that was synced when it was made
+                continue
+            try:
+                os.fdatasync(handle)
+            finally:
+                os.close(handle)

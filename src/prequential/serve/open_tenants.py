@@ -13,6 +13,7 @@ from pathlib import Path
 
 from prequential.errors import BadInput, PrequentialError
 from prequential.serve.failures import Failure
+from prequential.serve.nats_client import NatsThread
 from prequential.serve.tenant_learner import TenantLearner
 from prequential.serve.tenants import check_name
 from prequential.storage.files import LockHeld, refuse_links
@@ -34,10 +35,12 @@ class OpenTenants:
         Bytes that this process may take before tenants are closed; the one that is in use stays.
     trust
         Whether settings may name code to import.
+    nats
+        Where the logs are; None: in the homes of the learners.
     """
 
-    def __init__(self, home: Path, *, memory: int, trust: bool = False) -> None:
-        self.home, self.memory, self.trust = home, memory, trust
+    def __init__(self, home: Path, *, memory: int, trust: bool = False, nats: NatsThread | None = None) -> None:
+        self.home, self.memory, self.trust, self.nats = home, memory, trust, nats
         self.opened = self.closed = 0
         self._open: OrderedDict[str, TenantLearner] = OrderedDict()
 
@@ -50,6 +53,9 @@ class OpenTenants:
     def get(self, name: str) -> TenantLearner:
         """The tenant, opened if it is not."""
         tenant = self._open.get(name)
+        if tenant is not None and tenant.log.fenced:  # what it has applied is not in the log
+            self.close(name, save=False)
+            tenant = None
         if tenant is None:
             self._make_room()
             tenant = self._open[name] = self._opened(name)
@@ -67,7 +73,7 @@ class OpenTenants:
         end = time.monotonic() + LOCK_SECONDS
         while True:
             try:
-                return TenantLearner(name, place, made, trust=self.trust)
+                return TenantLearner(name, place, made, trust=self.trust, nats=self.nats)
             except LockHeld:  # of a process that is ending
                 if time.monotonic() > end:
                     raise Failure(503, "another process has this tenant", retry=1) from None

@@ -248,7 +248,9 @@ def _add_tenants(app: FastAPI, service: Service) -> None:
         """Another token for a tenant; the one before is worth nothing from now on. With the admin token."""
         service.require_admin(request.headers.get("authorization"))
         owner = service.authorize(tenant, request.headers.get("authorization"))
-        return _reply({"name": owner.name, "token": checked(lambda: service.tenants.rotate(owner.name))})
+        token = checked(lambda: service.tenants.rotate(owner.name))
+        await service.share(service.tenants.get(owner.name) or owner)
+        return _reply({"name": owner.name, "token": token})
 
 
 def _schema_of(given: TenantRequest) -> dict[str, Any] | None:
@@ -268,7 +270,7 @@ def _add_health(app: FastAPI, service: Service) -> None:
     async def health() -> Response:
         """Whether the service can work: workers and disk."""
         content = await service.health()
-        return _reply(content, 200 if content["storage"] == "ok" else 503)
+        return _reply(content, 200 if content["storage"] == "ok" == content.get("log", "ok") else 503)
 
     @app.get("/ready", tags=["health"], **documented(None, 200))
     async def ready() -> Response:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from prequential.errors import BadInput, BadSetting, PrequentialError
-from prequential.serve.admin import admin_hash
+from prequential.serve.admin import VARIABLE, admin_hash
+from prequential.serve.cluster import Cluster, shared
 from prequential.serve.failures import Failure, busy, explained
 from prequential.serve.histogram import LATENCY, Histogram
 from prequential.serve.idempotency import LONGEST as LONGEST_KEY
@@ -22,6 +23,7 @@ from prequential.serve.idempotency import Replies, fingerprint, key_hash
 from prequential.serve.latency_curve import LatencyCurve
 from prequential.serve.nursery import Nursery
 from prequential.serve.quotas import Quotas, RequestLimits
+from prequential.serve.shared_tenants import brief, check_kind
 from prequential.serve.subscriptions import Subscriptions
 from prequential.serve.tenants import NAME, Tenant, Tenants, check_name
 from prequential.serve.tokens import bearer, matches
@@ -56,6 +58,10 @@ class Options:
     """In which a request must have come."""
     trust: bool = False
     """Whether settings of tenants may name code to import."""
+    log: str | None = None
+    """The servers of NATS that have the logs of the tenants; None: they are in the home."""
+    replicas: int = 1
+    """How many of these servers keep a copy of each log; of those that exist already, it stays as it was."""
 
     def for_workers(self) -> dict[str, Any]:
         """What each worker is started with."""
@@ -64,6 +70,7 @@ class Options:
             "memory": self.memory // self.workers,
             "durability": self.durability,
             "trust": self.trust,
+            "log": self.log,
         }
 
 
@@ -81,8 +88,15 @@ class Service:
             make_directory(home)
             self._lock = DirectoryLock(home)
             self._lock.wait(LOCK_SECONDS)
+        check_kind(home, shared=options.log is not None)
         self.tenants = Tenants(home, trust=options.trust)
         self._admin_hash, self.new_admin_token = admin_hash(home)
+        self.cluster: Cluster | None = None
+        if options.log is not None:
+            self.cluster = Cluster(
+                options.log, options.replicas, self.tenants, here=self._call_here, release=self._release
+            )
+            self._join()
         self.subscriptions = Subscriptions(self._subscribe)
         self.pool = WorkerPool(options.workers, nursery, self.subscriptions.publish)
         self.replies = Replies()
@@ -100,6 +114,8 @@ class Service:
 
     async def start(self) -> None:
         self.pool.start()
+        if self.cluster is not None:
+            await self.cluster.start()
         self._reloader = asyncio.create_task(self._reload())
 
     async def stop(self) -> None:
@@ -108,7 +124,11 @@ class Service:
         if self._reloader is not None:
             self._reloader.cancel()
         self.subscriptions.close()
+        if self.cluster is not None:
+            await self.cluster.leave()
         await self.pool.stop()
+        if self.cluster is not None:
+            await self.cluster.stop()
         self._lock.free()
 
     async def _reload(self) -> None:
@@ -116,6 +136,40 @@ class Service:
             await asyncio.sleep(RELOAD_SECONDS)
             with contextlib.suppress(OSError):
                 self.tenants.reload()
+
+    # Several processes.
+
+    def _join(self) -> None:
+        """Takes over the tenants and the admin token that all processes share, before anything is started."""
+        assert self.options.log is not None
+
+        async def join() -> None:
+            async with brief(self.options.log or "", self.options.replicas, self.tenants) as found:
+                await found.refresh()
+                kept = await found.admin_hash(self._admin_hash)
+                if VARIABLE not in os.environ:
+                    if kept != self._admin_hash:
+                        self.new_admin_token = None  # another process has shown it
+                    self._admin_hash = kept
+
+        asyncio.run(join())
+
+    def create_first(self, name: str, token: str | None) -> str | None:
+        """Makes a tenant before the service starts; its token, or None where there is one of that name."""
+        if self.tenants.get(name) is not None:
+            return None
+        tenant, made = self.tenants.create(name, token=token)
+
+        async def tell() -> bool:
+            async with brief(self.options.log or "", self.options.replicas, self.tenants) as found:
+                return await found.create(tenant)
+
+        return made if self.cluster is None or asyncio.run(tell()) else None
+
+    async def _release(self, name: str, save: bool) -> None:
+        """Closes a tenant that another process has, or that is deleted."""
+        with contextlib.suppress(Failure):  # of a worker that does not run, and so has nothing open
+            await self.pool.of(name).call("release", None, [name, save])
 
     # Who may do what.
 
@@ -145,10 +199,16 @@ class Service:
     # What is asked of workers.
 
     async def call(self, tenant: Tenant, operation: str, content: Any = None, *, rows: int = 0) -> Any:
-        """Sends a request to the worker of a tenant, unless too much waits there already."""
-        name, options = tenant.name, self.options
+        """Sends a request to the worker of a tenant, or to the process that has it."""
         if self.stopping:
             raise busy("the service is stopping")
+        if self.cluster is not None:
+            return await self.cluster.route(tenant.name, operation, content, rows)
+        return await self._call_here(tenant.name, operation, content, rows)
+
+    async def _call_here(self, name: str, operation: str, content: Any, rows: int) -> Any:
+        """Sends a request to the worker of a tenant, unless too much waits there already."""
+        options = self.options
         waiting, behind = self._waiting.get(name, 0), self._rows.get(name, 0)
         if waiting >= options.max_waiting:
             raise busy(f"{waiting} requests of this tenant wait already")
@@ -237,25 +297,35 @@ class Service:
             if quotas == existing.quotas:
                 return existing, None
             changed = self.tenants.change(existing, quotas=quotas)
-            await self.pool.of(name).call("quotas", name, quotas.to_dict())
+            await self.share(changed)
+            await self.call(changed, "quotas", quotas.to_dict())
             return changed, None
         tenant, token = self.tenants.create(
             name, settings=given["settings"], classes=given["classes"], schema=given["schema"],
             missing=given["missing"], quotas=quotas,
         )  # fmt: skip
+        if self.cluster is not None and not await shared(self.cluster.shared.create(tenant)):
+            raise Failure(409, f"tenant {name} was made by another process just now")
         try:
-            await self.pool.of(name).call("state", name)
+            await self.call(tenant, "state")
         except Failure as failure:
             if failure.status < 500:  # these settings make no learner
-                self.tenants.delete(name)
+                await self.delete(tenant)
                 raise
         return tenant, token
 
+    async def share(self, tenant: Tenant) -> None:
+        """Tells other processes of other quotas or another token."""
+        if self.cluster is not None:
+            await shared(self.cluster.shared.change(tenant))
+
     async def delete(self, tenant: Tenant) -> None:
         """Removes a tenant and everything of it."""
-        worker = self.pool.of(tenant.name)
-        await worker.call("close", tenant.name, False)
-        await asyncio.to_thread(self.tenants.delete, tenant.name)
+        if self.cluster is not None:
+            await shared(self.cluster.shared.delete(tenant.name))
+        else:
+            await self.pool.of(tenant.name).call("close", tenant.name, False)
+            await asyncio.to_thread(self.tenants.delete, tenant.name)
         self.limits.forget(tenant.name)
         self.tenant_latency.pop(tenant.name, None)
 
@@ -270,6 +340,8 @@ class Service:
             status = problem
         elif self.stopping:
             status = "stopping"
+        elif self.cluster is not None and self.cluster.problem is not None:
+            status = self.cluster.problem
         elif not all(workers):
             status = f"{workers.count(False)} of {len(workers)} workers are being started"
         return {
@@ -277,6 +349,7 @@ class Service:
             "storage": problem or "ok",
             "workers": {"ready": workers.count(True), "count": len(workers)},
             "uptime": round(time.monotonic() - self.begun, 1),
+            **({} if self.cluster is None else self.cluster.health()),
         }
 
     async def _try_disk(self) -> str | None:

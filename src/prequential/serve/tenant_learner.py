@@ -5,25 +5,32 @@ from __future__ import annotations
 import math
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from prequential.errors import BadCheckpoint, BadInput, PrequentialError
-from prequential.learners.asked import id_text
+from prequential.errors import BadCheckpoint, BadInput, PrequentialError, short
+from prequential.learners import by_id
+from prequential.learners.asked import Ask, at_time, id_text
+from prequential.learners.charges import Probabilities
 from prequential.learners.home import holds_learner
 from prequential.learners.transformer.learner import Learner
-from prequential.serve.failures import Failure, explained
+from prequential.serve import cached_home
+from prequential.serve.failures import Failure, busy, explained
 from prequential.serve.idempotency import DoneRequests, origin
 from prequential.serve.json_labels import LabelNames
+from prequential.serve.nats_client import NatsThread, explained_nats
+from prequential.serve.nats_log import Behind, NatsLog
 from prequential.serve.quotas import Quotas, check_amounts
 from prequential.serve.scoreboard import Scoreboard
-from prequential.serve.tenant_log import HomeLog, TenantLog
+from prequential.serve.tenant_log import Event, HomeLog, TenantLog
 from prequential.settings import Settings
 from prequential.storage.sealed import read_sealed, write_sealed
 
 TURN_SECONDS = 0.02  # after which a long request lets others go first
+SAVE_AFTER = 500  # examples that were learned again from a log: they are not to be learned a third time
 SIZE_SECONDS = 5.0  # how often the bytes on disk are counted
 MOST_PROBABILITIES = 1000  # of the most probable labels, in a reply
 
@@ -34,7 +41,12 @@ class Work:
     def __init__(self, number: int, content: dict[str, Any]) -> None:
         self.number, self.content = number, content
         self.rows: list[dict[str, Any]] = content["rows"]
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins again, where what was done is undone: those rows that were stored are known by their key."""
         self.at = 0
+        self.tenant: TenantLearner | None = None  # that has begun it
         self.results: list[dict[str, Any]] = []
         self.x: dict[int, np.ndarray] | None = None  # the inputs of rows that have some, checked
         self.done: dict[int, int] = {}  # rows that were learned before, by an earlier attempt
@@ -53,13 +65,25 @@ class TenantLearner:
         What `tenant.json` says: settings, classes, schema, missing, quotas.
     trust
         Whether settings may name code to import.
+    nats
+        Where its log is; None: in the home of the learner.
     """
 
-    def __init__(self, name: str, place: Path, made: dict[str, Any], *, trust: bool = False) -> None:
+    def __init__(
+        self, name: str, place: Path, made: dict[str, Any], *, trust: bool = False, nats: NatsThread | None = None
+    ) -> None:
         self.name, self.place = name, place
         self.quotas = Quotas.from_dict(made["quotas"])
-        self.learner = _open_learner(place / "learner", made, trust)
-        self.log: TenantLog = HomeLog(self.learner)
+        self.log: TenantLog
+        if nats is None:
+            self.learner = _open_learner(place / "learner", made, trust)
+            self.log = HomeLog(self.learner)
+        else:
+            nats.connect()
+            make = partial(_open_learner, place / "learner", made, trust)
+            self.learner, sequence = cached_home.open_at_save(place / "learner", make)
+            self.log = NatsLog(nats, name, float(made["created"]), sequence)
+        self._schema_known = self.learner.schema is not None
         self.names = LabelNames(self.learner)
         self.scores = Scoreboard()
         self.events: list[dict[str, Any]] = []  # of the requests at hand, for subscribers
@@ -70,13 +94,37 @@ class TenantLearner:
         self._done = DoneRequests()
         self._size, self._size_time = 0, -math.inf
         with suppress(BadCheckpoint, KeyError, TypeError, ValueError):
-            self.scores.load_state_dict(read_sealed(place / "scores.json"))
+            scores = read_sealed(place / "scores.json")
+            if nats is None or scores["sequence"] == sequence:
+                self.scores.load_state_dict(scores)
+        if isinstance(self.log, NatsLog):
+            try:
+                self._catch_up(self.log)
+            except BaseException as error:
+                self.learner.close()
+                if isinstance(error, Behind):
+                    cached_home.clear(place / "learner")
+                    raise busy("the log has been made anew, and so is this tenant") from None
+                raise explained_nats(error) from None
 
     # Predictions.
 
     def predict(self, content: dict[str, Any]) -> list[dict[str, Any]]:
         """Predicts rows in order; those with an id wait for their labels. All of them, or none."""
         rows, remember = content["rows"], content["remember"]
+        if remember and self.log.largest is not None:
+            try:
+                self.log.check()
+            except Failure as failure:
+                if failure.status != 503:
+                    raise
+                rows = [{"id": None, "x": row["x"]} for row in rows]  # what is known is enough to predict
+                return [
+                    {**self._predict_row(row, i, False, len(rows) > 1), "remembered": False}
+                    for i, row in enumerate(rows)
+                ]
+            x = self._check_rows([row["x"] for row in rows], several=len(rows) > 1)
+            self._check_size(x.nbytes // len(rows) + 8 * self.learner.labels.capacity)
         if len(rows) > 1:
             self._check_rows([row["x"] for row in rows], keep=remember)
         waiting = self.learner.asked.pending
@@ -85,24 +133,28 @@ class TenantLearner:
         return [self._predict_row(row, i, remember, len(rows) > 1) for i, row in enumerate(rows)]
 
     def _predict_row(self, row: dict[str, Any], i: int, remember: bool, several: bool) -> dict[str, Any]:
-        learner = self.learner
+        learner, asked = self.learner, self.learner.asked
         try:
-            id = id_text(row["id"]) if remember else None
-            early = None if id is None else learner.asked.labels.get(id)
+            id, x = id_text(row["id"]) if remember else None, _numbers(row["x"])
             position = learner.position
-            if id is not None:
+            if id is None:
+                p = learner.predict_proba_one(x)
+                self._predicted(None, p, position)
+            else:
                 self.changed = True
-                self._append({"event": "ask", "id": id, "x": row["x"]})
-            p = learner.predict_proba_one(_numbers(row["x"]), id=id)
+                if id in asked.labels:
+                    p = self._ask_with_label(id, x)
+                else:
+                    new = id not in asked.pending and asked.class_id(id) is None
+                    p = learner.predict_proba_one(x, id=id)
+                    if new:
+                        self._append({"event": "ask", "id": id, **asked.pending[id]._asdict()})
+                    if id in asked.pending:
+                        position = asked.pending[id].asked_at
+                    self._predicted(id, p, position)
         except PrequentialError as error:
             raise explained(error, f"rows.{i}.x" if several else "x") from None
-        if id is not None and id in learner.asked.pending:
-            position = learner.asked.pending[id].asked_at
-        label, best = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
-        self.events.append(self.scores.predicted(id, label, best, position))
-        if early is not None:  # its label was there before: it was predicted first, and then learned
-            charge = -math.log(max(p[early.label], 1e-300))
-            self._score(id, early.label, label, charge, early.label == label, None)
+        label = max(p, key=p.__getitem__, default=None)
         shown = list(p.items())
         if len(shown) > MOST_PROBABILITIES:
             shown = sorted(shown, key=lambda item: -item[1])[:MOST_PROBABILITIES]
@@ -114,12 +166,39 @@ class TenantLearner:
         )
         return {"id": id, "label": label, "probabilities": named, "unseen": p.unseen, "position": position}
 
+    def _ask_with_label(self, id: str, x: Any) -> Probabilities:
+        """Predicts a row whose label was there before, and then learns it."""
+        if self.learner.schema is None:
+            by_id.decide_schema(self.learner, x, one=True)
+        made = by_id.predict(self.learner, x)
+        p = self._take_ask(id, made)
+        self._append({"event": "ask", "id": id, **made._asdict()})
+        return p
+
+    def _take_ask(self, id: str, made: Ask) -> Probabilities:
+        """Remembers a prediction, and learns it where its label is there."""
+        learner, early = self.learner, self.learner.asked.labels.get(id)
+        by_id.remember(learner, id, made)
+        p = learner._probabilities(made.log_proba, made.num_seen)
+        label = self._predicted(id, p, made.asked_at)
+        if early is not None:
+            charge = -math.log(max(p[early.label], 1e-300))
+            self._score(id, early.label, label, charge, early.label == label, None)
+        return p
+
+    def _predicted(self, id: str | None, p: Probabilities, position: int) -> Any:
+        label, best = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
+        self.events.append(self.scores.predicted(id, label, best, position))
+        return label
+
     # Labels and examples.
 
     def learn(self, work: Work) -> list[dict[str, Any]] | None:
         """Learns rows in order; None where it has to be called again, to let others go first."""
-        if work.x is None:
+        if work.tenant is not self:
+            work.restart()
             self._check(work)
+            work.tenant = self
         begun = time.monotonic()
         while work.at < len(work.rows):
             count = self._next(work)
@@ -151,6 +230,8 @@ class TenantLearner:
                 self.learner.check_labels(by_id)
             except PrequentialError as error:
                 raise explained(error, "y") from None
+        self._check_size(x.nbytes // max(1, len(inputs)))
+        self.log.check()
         work.x = {i: x[j : j + 1] for j, i in enumerate(inputs)}
 
     def _check_id(self, row: dict[str, Any], given: dict[str, Any], field: str) -> str:
@@ -178,9 +259,20 @@ class TenantLearner:
         learner, rows = self.learner, work.rows
         if learner.room == learner.stride and len(rows) - work.at >= learner.stride:
             part = range(work.at, work.at + learner.stride)
-            if all(rows[i].get("id") is None and i not in work.done for i in part):
+            if all(rows[i].get("id") is None and i not in work.done for i in part) and self._fits(work, part):
                 return learner.stride
         return 1
+
+    def _fits(self, work: Work, part: range) -> bool:
+        """Whether rows can be one event of the log."""
+        assert work.x is not None
+        return self.log.largest is None or sum(work.x[i].nbytes + 1024 for i in part) < self.log.largest
+
+    def _check_size(self, size: int) -> None:
+        """Refuses a row that the log does not take."""
+        largest = self.log.largest
+        if largest is not None and size + 4096 > largest:
+            raise Failure(413, f"a row has {size:,} bytes, but the log takes messages of at most {largest:,}", "x")
 
     def _learn_rows(self, work: Work, count: int) -> None:
         row, i = work.rows[work.at], work.at
@@ -206,42 +298,56 @@ class TenantLearner:
         x, ys = np.concatenate([work.x[i] for i in part]), [work.rows[i]["y"] for i in part]
         key, print = work.content.get("key"), work.content.get("print")
         origins = [origin(key, str(print), i) for i in part] if key else None
-        self.changed = True
-        for i in part:
-            self._append({"event": "example", "x": work.rows[i]["x"], "y": work.rows[i]["y"], "key": key})
-        charges = self.learner.observe(x, ys, origins=origins)
-        first = self.learner.position - count
-        for j, i in enumerate(part):
-            position = first + j + 1
+        self._take_examples(x, ys, origins)
+        self._append({"event": "examples", "x": x, "y": ys, "origins": origins})
+        for i, position in zip(part, range(self.learner.position - count + 1, self.learner.position + 1), strict=True):
             if key:
                 self._done.add(key, str(print), i, position)
-            predicted = int(charges.predicted[j])
-            label = None if predicted < 0 else self.learner.labels[predicted]
-            self._score(None, ys[j], label, float(charges.log_loss[j]), bool(charges.correct[j]), None, position)
             work.results.append({"id": None, "position": position, "status": "learned"})
 
-    def _label(self, row: dict[str, Any], x: np.ndarray | None) -> dict[str, Any]:
-        learner, id, y = self.learner, row["id"], row["y"]
-        asked, before = learner.asked, learner.position
-        waits = asked.pending.get(id)
+    def _take_examples(self, x: np.ndarray, ys: list[Any], origins: list[str] | None) -> None:
+        """Learns examples in one call."""
         self.changed = True
-        if x is not None and waits is None and asked.class_id(id) is None:
-            self._append({"event": "example", "x": row["x"], "y": y, "id": id})
-            p = learner.predict_proba_one(x[0])
-            label, _ = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
-            learner.learn_one(x[0], y, id=id)
-            self._score(id, y, label, -math.log(max(p[y], 1e-300)), label == y, None)
-            return {"id": id, "position": learner.position, "status": "learned"}
-        self._append({"event": "label", "id": id, "y": y})
-        charges = learner.learn_one(None if x is None else x[0], y, id=id)
-        if learner.position == before:
-            return {"id": id, "position": before, "status": "waiting" if id in asked.labels else "known"}
+        charges = self.learner.observe(x, ys, origins=origins)
+        first = self.learner.position - len(ys)
+        for j, y in enumerate(ys):
+            predicted = int(charges.predicted[j])
+            label = None if predicted < 0 else self.learner.labels[predicted]
+            self._score(None, y, label, float(charges.log_loss[j]), bool(charges.correct[j]), None, first + j + 1)
+
+    def _label(self, row: dict[str, Any], x: np.ndarray | None) -> dict[str, Any]:
+        asked, id, y, when = self.learner.asked, row["id"], row["y"], time.time()
+        before = self.learner.position
+        if x is not None and id not in asked.pending and asked.class_id(id) is None:
+            self._take_example(id, x[0], y, when)
+            self._append({"event": "example", "id": id, "x": x[0], "y": y, "time": when})
+            return {"id": id, "position": self.learner.position, "status": "learned"}
+        new = id not in asked.labels and asked.class_id(id) is None
+        self._take_label(id, y, when, x)
+        if new:
+            self._append({"event": "label", "id": id, "y": y, "time": when})
+        status = "learned" if self.learner.position > before else "waiting" if id in asked.labels else "known"
+        return {"id": id, "position": self.learner.position, "status": status}
+
+    def _take_example(self, id: str, x: np.ndarray, y: Any, when: float) -> None:
+        """Learns an example that was not asked for, but has an id."""
+        self.changed = True
+        p = self.learner.predict_proba_one(x)
+        label, _ = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
+        with at_time(when):
+            self.learner.learn_one(x, y, id=id)
+        self._score(id, y, label, -math.log(max(p[y], 1e-300)), label == y, None)
+
+    def _take_label(self, id: str, y: Any, when: float, x: np.ndarray | None = None) -> None:
+        """Learns the label of what was asked by an id, or keeps it until that is asked."""
+        self.changed = True
+        learner, waits = self.learner, self.learner.asked.pending.get(id)
+        with at_time(when):
+            charges = learner.learn_one(None if x is None else x[0], y, id=id)
         if charges is not None and waits is not None:
             predicted = int(charges.predicted[0])
             label = None if predicted < 0 else learner.labels[predicted]
-            delay = time.time() - waits.time
-            self._score(id, y, label, float(charges.log_loss[0]), bool(charges.correct[0]), delay)
-        return {"id": id, "position": learner.position, "status": "learned"}
+            self._score(id, y, label, float(charges.log_loss[0]), bool(charges.correct[0]), when - waits.time)
 
     def _score(
         self, id: str | None, y: Any, predicted: Any, nats: float, correct: bool, delay: float | None,
@@ -252,8 +358,41 @@ class TenantLearner:
             id, y, self.names.name(y), predicted, nats=nats, correct=correct, delay=delay, position=at
         )
 
-    def _append(self, event: dict[str, Any]) -> None:
-        self.log.append([event], expected=self.log.position)
+    # The log.
+
+    def _append(self, event: Event) -> None:
+        if not self._schema_known and self.learner.schema is not None:
+            self._schema_known = True
+            self.log.append({"event": "schema", "schema": self.learner.schema.to_dict()})
+        self.log.append(event)
+
+    def _catch_up(self, log: NatsLog) -> None:
+        """Applies what the log has beyond the save."""
+        before = self.learner.position
+        for event in log.read():
+            self._apply(event)
+        self.events = []
+        if self.learner.position - before >= SAVE_AFTER:
+            self.save()
+
+    def _apply(self, event: Event) -> None:
+        """Does what was done when the event was written."""
+        self.changed = True
+        match event["event"]:
+            case "ask":
+                self._take_ask(event["id"], Ask(*(event[name] for name in Ask._fields)))
+            case "label":
+                self._take_label(event["id"], event["y"], event["time"])
+            case "example":
+                self._take_example(event["id"], event["x"], event["y"], event["time"])
+            case "examples":
+                self._take_examples(event["x"], event["y"], event["origins"])
+            case "schema":
+                from prequential.streams.formats.schema import Schema
+
+                self.learner.schema, self._schema_known = Schema.from_dict(event["schema"]), True
+            case other:
+                raise BadCheckpoint(f"unknown event {short(other)} in the log")
 
     # Checks.
 
@@ -318,8 +457,14 @@ class TenantLearner:
     def save(self) -> None:
         """Writes the learner and its figures, so that the next start is quick."""
         if self.changed:
-            self.learner.save()
-            write_sealed(self.place / "scores.json", self.scores.state_dict())
+            sequence = self.log.flush()
+            if sequence is None:  # what was applied may not be in the log
+                return
+            if isinstance(self.log, NatsLog):
+                cached_home.save(self.learner, sequence)
+            else:
+                self.learner.save()
+            write_sealed(self.place / "scores.json", {**self.scores.state_dict(), "sequence": sequence})
             self.saved_at, self.changed = self.learner.position, False
         self.saved = time.monotonic()
 

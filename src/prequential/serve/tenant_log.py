@@ -1,57 +1,56 @@
 """The log of a tenant: its events in order, which are the truth; everything else can be made again from them.
 
-An event asks for a prediction, gives a label, or is an example with its label:
-
-    {"event": "ask", "id": ..., "x": ...}
-    {"event": "label", "id": ..., "y": ...}
-    {"event": "example", "x": ..., "y": ..., "id": ..., "origin": ...}
+    {"event": "ask", "id": ..., "x": ..., "log_proba": ..., "asked_at": ..., "num_seen": ..., "time": ...}
+    {"event": "label", "id": ..., "y": ..., "time": ...}
+    {"event": "example", "id": ..., "x": ..., "y": ..., "time": ...}
+    {"event": "examples", "x": ..., "y": [...], "origins": [...] or None, "time": ...}   learned in one call
+    {"event": "schema", "schema": ...}   decided by the first row with named fields
 
 A tenant's learner is a function of its log: whoever applies the same events in the same order has the same learner, to
-the bit. So a log has one writer at a time, and who applies an event has appended it before.
+the bit. An event is applied first and then appended, as it says what the prediction was; it counts, and its request is
+answered, when it is committed. What was applied but cannot be committed is undone, by going back to a save.
 
 Embedded, the home of the learner is the log: the learner writes each event down (`journal/log.bin` for examples,
-`asked/*.bin` for what waits) before it changes, and one sync for many events makes them survive a power cut. A log
-elsewhere is appended to first, and the home is then a copy that catches up from it.
+`asked/*.bin` for what waits) as it is applied, and one sync for many events makes them survive a power cut. With a log
+elsewhere (`NatsLog`), the home is a copy that catches up from it.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 from prequential.learners.transformer.learner import Learner
-from prequential.storage.files import storage
+from prequential.serve.framing import Message
+from prequential.serve.group_commit import GroupCommit
 
 Event = dict[str, Any]
-
-
-class Fenced(Exception):
-    """Another process has appended to this log: this one must let go of the tenant."""
 
 
 class TenantLog(Protocol):
     """A durable sequence of events with one writer."""
 
+    fenced: bool
+    """Whether another process has appended to this log: the tenant must be opened again."""
+
     @property
-    def position(self) -> int:
-        """How many events there are, as far as this process knows."""
+    def largest(self) -> int | None:
+        """Bytes that an event may have; None: any number."""
         ...
 
-    def append(self, events: list[Event], *, expected: int) -> int:
-        """Adds events behind the first `expected` ones; how many there are then. `Fenced` if there are others already.
-
-        When it returns, the events may be applied; when `commit` of what they wrote returns, they are durable.
-        """
+    def check(self) -> None:
+        """Raises a `Failure` where nothing can be written now."""
         ...
 
-    def read(self, start: int) -> Iterator[tuple[int, Event]]:
-        """The events from a position on, each with its position, as far as they go now."""
+    def append(self, event: Event) -> None:
+        """Adds an event that was applied."""
         ...
 
-    def commit_files(self) -> list[Path]:
-        """The files to be synced before what was applied so far is acknowledged."""
+    def commit(self, replies: list[Message], commits: GroupCommit) -> None:
+        """Sends replies when all that was appended so far is durable."""
+        ...
+
+    def flush(self) -> int | None:
+        """Waits until everything is durable; the position in the log, or None where that did not work."""
         ...
 
 
@@ -64,36 +63,20 @@ class HomeLog:
         One with a home.
     """
 
+    fenced = False  # nobody else can write, as the learner holds the lock of its home
+    largest: int | None = None
+
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
-        self._events = 0  # since it was opened
 
-    @property
-    def position(self) -> int:
-        return self._events
+    def check(self) -> None:
+        pass
 
-    def append(self, events: list[Event], *, expected: int) -> int:
-        """Counts the events: the learner writes them when it applies them. Nobody else can, as it holds the lock."""
-        self._events = expected + len(events)
-        return self._events
+    def append(self, event: Event) -> None:
+        pass  # the learner has written it
 
-    def read(self, start: int) -> Iterator[tuple[int, Event]]:
-        """Nothing: `Learner.open` has applied all events of the home."""
-        return iter(())
+    def commit(self, replies: list[Message], commits: GroupCommit) -> None:
+        commits.commit(set(self.learner.unsynced_files()), replies)
 
-    def commit_files(self) -> list[Path]:
-        return self.learner.unsynced_files()
-
-
-def sync_files(paths: set[Path]) -> None:
-    """Makes what was written to some files survive a power cut."""
-    for path in paths:
-        with storage(path):
-            try:
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except FileNotFoundError:  # replaced by one that was synced when it was made
-                continue
-            try:
-                os.fdatasync(handle)
-            finally:
-                os.close(handle)
+    def flush(self) -> int | None:
+        return 0

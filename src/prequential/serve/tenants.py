@@ -174,6 +174,13 @@ class Tenants:
         self._write(replace(tenant, token_hash=hash_token(token)))
         return token
 
+    def adopt(self, content: dict[str, Any]) -> Tenant:
+        """Takes over a tenant that another process has made or changed."""
+        tenant = _from_dict(content, str(content.get("name")), "what is shared of a tenant")
+        if self._tenants.get(check_name(tenant.name)) != tenant:
+            self._write(tenant)
+        return tenant
+
     def delete(self, name: str) -> None:
         """Removes a tenant and everything of it. Its learner must be closed."""
         place = self.place(name)
@@ -244,13 +251,16 @@ def _checked_classes(classes: int | list[Any] | None) -> int | list[Any] | None:
 
 
 def _read(place: Path) -> Tenant:
-    content = read_sealed(place / "tenant.json")
-    if content.get("format") != FORMAT or content.get("name") != place.name:
-        raise BadCheckpoint(f"{place / 'tenant.json'} is not that of {place.name} in a format known here")
+    return _from_dict(read_sealed(place / "tenant.json"), place.name, place / "tenant.json")
+
+
+def _from_dict(content: dict[str, Any], name: str, where: object) -> Tenant:
+    if content.get("format") != FORMAT or content.get("name") != name:
+        raise BadCheckpoint(f"{where} is not that of {short(name)} in a format known here")
     try:
         return Tenant(
-            place.name, str(content["token_hash"]), dict(content["settings"]), content["classes"], content["schema"],
+            name, str(content["token_hash"]), dict(content["settings"]), content["classes"], content["schema"],
             bool(content["missing"]), Quotas.from_dict(content["quotas"]), float(content["created"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
-        raise BadCheckpoint(f"{place / 'tenant.json'} is damaged: {type(error).__name__}") from None
+        raise BadCheckpoint(f"{where} is damaged: {type(error).__name__}") from None

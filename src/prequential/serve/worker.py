@@ -14,15 +14,17 @@ import time
 import traceback
 import warnings
 from collections import OrderedDict, deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from prequential.errors import DamageWarning, EngineWarning
+from prequential.errors import DamageWarning, EngineWarning, PrequentialError
 from prequential.serve.failures import Failure, explained, is_storage
 from prequential.serve.framing import Message, frame, split
 from prequential.serve.group_commit import GroupCommit
+from prequential.serve.nats_client import NatsThread
 from prequential.serve.open_tenants import OpenTenants
 from prequential.serve.page_data import page_content, recent_predictions
 from prequential.serve.quotas import Quotas
@@ -63,6 +65,8 @@ class Worker:
         Bytes that this process may take before tenants that are not in use are closed.
     trust
         Whether settings of tenants may name code to import.
+    log
+        The servers of NATS that have the logs; None: they are in the homes of the learners.
     """
 
     def __init__(
@@ -73,9 +77,10 @@ class Worker:
         durability: str = "sync",
         memory: int = 1 << 31,
         trust: bool = False,
+        log: str | None = None,
     ) -> None:
         self.connection = connection
-        self.tenants = OpenTenants(home, memory=memory, trust=trust)
+        self.tenants = OpenTenants(home, memory=memory, trust=trust, nats=None if log is None else NatsThread(log))
         self.waiting: OrderedDict[str, Waiting] = OrderedDict()
         self.subscribed: dict[str, int] = {}
         self._buffer = bytearray()
@@ -154,6 +159,10 @@ class Worker:
             self.subscribed[content] = self.subscribed.get(content, 0) - 1
             if self.subscribed[content] <= 0:
                 del self.subscribed[content]
+        elif operation == "release":  # another process has the tenant now, or it is deleted
+            name, save = content
+            with suppress(PrequentialError):
+                self.tenants.close(name, save=save)
         if number:
             self.send([[number, 200, self._figures() if operation == "figures" else None]])
 
@@ -181,14 +190,13 @@ class Worker:
         replies: list[Message] = []
         done = self._ask(tenant, waiting, replies)
         done |= self._learn(tenant, waiting, replies)
-        paths = set(tenant.log.commit_files()) if done else set()
         while waiting.others:
             replies.append(self._other(tenant, waiting.others.popleft()))
         if name in self.subscribed and tenant.events:
             self.send([[0, "events", [name, tenant.events]]])
         tenant.events = []
-        if paths:
-            self.commits.commit(paths, replies)
+        if done:
+            tenant.log.commit(replies, self.commits)
         else:
             self.send(replies)
         return done or bool(replies)

@@ -87,7 +87,7 @@ class AskedLog:
                 payload = window.get(offset + HEAD, header.length)
                 if zlib.crc32(payload) == header.crc:
                     offset += header.size
-                    yield offset, _decoded(payload) if header.kind == EVENT else None
+                    yield offset, decode_event(payload) if header.kind == EVENT else None
                     continue
             after = self._next(window, offset + 1, size)
             torn = (
@@ -116,7 +116,7 @@ class AskedLog:
 
     def append(self, events: list[Event], whole: Callable[[], list[Event]]) -> None:
         """Adds events, all of them or none. `whole` says everything that is needed before them, to make it shorter."""
-        data = b"".join(record(EVENT, self._tag, 0, _encoded(event)) for event in events)
+        data = b"".join(record(EVENT, self._tag, 0, encode_event(event)) for event in events)
         with storage(self.directory):
             if self._end > self._checked:
                 self._shorten(whole())
@@ -165,7 +165,7 @@ class AskedLog:
 
     def _shorten(self, events: list[Event]) -> None:
         """Goes on in a file that begins with all that is needed, if that is shorter by far; the others go."""
-        first = b"".join(record(EVENT, self._tag, 0, _encoded(event)) for event in events)
+        first = b"".join(record(EVENT, self._tag, 0, encode_event(event)) for event in events)
         self._checked = max(2 * self._end, LARGEST)
         if 4 * len(first) < self._end:
             self.forget(self.begin_file(first))
@@ -184,10 +184,10 @@ class AskedLog:
         return sorted(int(found[1]) for path in self.directory.iterdir() if (found := NAME.fullmatch(path.name)))
 
 
-def _encoded(event: Event) -> bytes:
+def encode_event(event: Event) -> bytes:
     """An event as bytes.
 
-    >>> _decoded(_encoded({"event": "asked", "x": np.array([1.0, 2.0])}))
+    >>> decode_event(encode_event({"event": "asked", "x": np.array([1.0, 2.0])}))
     {'event': 'asked', 'x': array([1., 2.])}
     """
     blobs: list[bytes] = []
@@ -204,7 +204,7 @@ def _encoded(event: Event) -> bytes:
     return b"".join((LENGTH.pack(len(text)), text, *blobs))
 
 
-def _decoded(payload: bytes) -> Event:
+def decode_event(payload: bytes) -> Event:
     (length,) = LENGTH.unpack_from(payload)
     at = LENGTH.size + length
 
