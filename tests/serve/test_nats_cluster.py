@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
-
-from prequential.cli import main
 
 from .conftest import Running
 from .nats_servers import Servers, find_server
@@ -103,12 +99,3 @@ def test_writes_wait_for_the_log_and_predictions_do_not(two):
     while a.call("GET", "/health").status_code != 200:
         assert time.monotonic() < end
         time.sleep(0.1)
-
-
-def test_a_home_is_of_one_kind(two, tmp_path, capsys):
-    home = two.services[0].home
-    assert main(["serve", "--home", str(home), "--port", "1"]) != 0
-    assert "needs --log" in capsys.readouterr().err
-    assert json.loads((home / "shared.json").read_text())
-    with pytest.raises(httpx.TransportError):
-        httpx.get("http://127.0.0.1:1/", timeout=1)

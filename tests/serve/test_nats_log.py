@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prequential.errors import BadSetting
 from prequential.serve.failures import Failure
 from prequential.serve.framing import Message
+from prequential.serve.shared_tenants import check_kind
 from prequential.serve.tenant_learner import TenantLearner, Work
 from prequential.serve.tenants import Tenants
 from prequential.storage.checkpoint import same_state
@@ -213,3 +215,14 @@ def test_servers_that_are_down_and_come_back(tmp_path):
     finally:
         thread.close()
         servers.stop()
+
+
+def test_a_home_is_of_one_kind(tmp_path):
+    check_kind(tmp_path / "a", shared=True)
+    check_kind(tmp_path / "a", shared=True)
+    with pytest.raises(BadSetting, match="needs --log"):
+        check_kind(tmp_path / "a", shared=False)
+    Tenants(tmp_path / "b")
+    check_kind(tmp_path / "b", shared=False)
+    with pytest.raises(BadSetting, match="made without --log"):
+        check_kind(tmp_path / "b", shared=True)

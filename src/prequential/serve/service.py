@@ -86,9 +86,9 @@ class Service:
         home = options.home
         with storage(home):
             make_directory(home)
+            check_kind(home, shared=options.log is not None)
             self._lock = DirectoryLock(home)
             self._lock.wait(LOCK_SECONDS)
-        check_kind(home, shared=options.log is not None)
         self.tenants = Tenants(home, trust=options.trust)
         self._admin_hash, self.new_admin_token = admin_hash(home)
         self.cluster: Cluster | None = None

@@ -24,7 +24,7 @@ from prequential.serve.nats_client import (
     read,
 )
 from prequential.serve.tenants import Tenant, Tenants
-from prequential.storage.files import storage
+from prequential.storage.files import make_directory, storage
 from prequential.storage.sealed import write_sealed
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ def check_kind(home: Path, *, shared: bool) -> None:
         if (home / "tenants").exists():
             raise BadSetting(f"{home} was made without --log, and its tenants are in no log; give another home")
         with storage(path):
+            make_directory(home)
             write_sealed(path, {"format": FORMAT})
     if not shared and path.exists():
         raise BadSetting(f"{home} is a copy of what is in NATS; it needs --log")
