@@ -14,11 +14,14 @@ from prequential.renames import SETTINGS, current_names, takes_old_names, warn_o
 from prequential.specs import check_kinds, nearest
 
 LARGEST = 10**12  # of any number among the settings
+MOST_TREES = 10_000
 LOWEST = {
     **dict.fromkeys(
         ("width", "depth", "chunk_size", "num_streams", "num_query_heads", "mlp_width", "lr_decay_examples"), 1
     ),
-    **dict.fromkeys(("window", "warmup_examples", "freeze_at", "num_neighbors", "recent_window", "seed"), 0),
+    **dict.fromkeys(
+        ("window", "warmup_examples", "freeze_at", "num_neighbors", "recent_window", "num_trees", "seed"), 0
+    ),
     "label_delay": 0,
     **dict.fromkeys(("learning_rate", "joint_learning_rate", "extractor_learning_rate", "weight_decay"), 0),
     "label_init_std": 0,
@@ -74,6 +77,9 @@ class Settings:
     features on and none from 257 on. 0: off."""
     neighbor_metric: Literal["learned", "fixed"] = "learned"
     """kNN expert: learn how much each feature counts in the distance, or let all count the same."""
+    num_trees: int | None = 0
+    """Trees expert: predict also by so many gradient-boosted trees, the oldest of which are replaced all the time; by
+    default 100 in mixed for up to 1024 features. 0: off."""
     learning_rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is learning_rate / width."""
     joint_learning_rate: float | None = None
@@ -119,6 +125,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value >= low:
                 raise BadSetting(f"{name} ({say_number(value)}) must be at least {low}")
+        if self.num_trees is not None and self.num_trees > MOST_TREES:
+            raise BadSetting(f"num_trees ({say_number(self.num_trees)}) must be at most {MOST_TREES:,}")
         for name in ("beta1", "beta2", "ema_decay"):
             if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
                 raise BadSetting(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
@@ -210,5 +218,12 @@ def say_number(value: Any) -> str:
 def for_digits() -> Settings:
     """The settings of the demonstration: fewer blocks and more replay, as its tasks are short and many."""
     return Settings(
-        depth=2, window=256, chunk_size=50, num_streams=8, learning_rate=0.064, recent_window=0, num_neighbors=0
+        depth=2,
+        window=256,
+        chunk_size=50,
+        num_streams=8,
+        learning_rate=0.064,
+        recent_window=0,
+        num_neighbors=0,
+        num_trees=0,
     )

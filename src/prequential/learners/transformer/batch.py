@@ -17,6 +17,7 @@ class Batch:
     class_ids: np.ndarray  # (n,) int64
     num_seen: np.ndarray  # (n,) how many labels had been seen before each of them
     lags: np.ndarray | None = None  # (n,) how many labels arrived between its prediction and its own; None: none did
+    raw: np.ndarray | None = None  # (n, ...) as the user gave them; None: no expert needs them
     pending: Batch | None = None  # the examples of the same chunk before these, where these see some without labels
 
     def with_pending(self) -> Batch:
@@ -54,6 +55,7 @@ class Queries:
     missing: np.ndarray | None = None  # (n,) how many of the latest labels had not arrived
     position: np.ndarray | None = None  # (n,) where it stands, which counts the rows before it that have no label yet
     chunk: np.ndarray | None = None  # (n,) the number of the chunk that it is in
+    raw: np.ndarray | None = None  # (n, ...) as the user gave them; None: no expert needs them
     context: np.ndarray | None = None  # (c, ...) rows of the first one's chunk that were asked just before it
 
     def __len__(self) -> int:

@@ -193,7 +193,8 @@ class Learner(HomeLearner):
         if one_row is not None and len(x) == 1 and not self.settings.label_delay:
             return self._predict_one(one_row, x)
         features, after = self._parts.inputs.predict(x)
-        queries = Queries(features, np.array([self._num_seen.current] * len(x)))  # np.full takes three times as long
+        num_seen = np.array([self._num_seen.current] * len(x))  # np.full takes three times as long
+        queries = Queries(features, num_seen, raw=x)
         if self.settings.label_delay:
             missing = np.zeros(len(x), dtype=np.int64)
             queries = replace(queries, missing=missing, position=missing + self.settings.label_delay)
@@ -213,7 +214,7 @@ class Learner(HomeLearner):
         normalized = None
         if log_probs is None:
             normalized = inputs.predict(x)
-            log_probs = one_row.predict(normalized[0], num_seen)
+            log_probs = one_row.predict(normalized[0], num_seen, raw=x)
         self._last_prediction = LastPrediction(x.dtype, x.tobytes(), normalized, None)
         return log_probs.copy()
 
@@ -227,7 +228,7 @@ class Learner(HomeLearner):
         position = len(waiting) + np.arange(len(x))
         num_seen = np.full(len(x), self._num_seen.current)
         chunk = (asked + np.arange(len(x))) // self.stride
-        return self._answer(features, num_seen, np.zeros_like(position), position, chunk)
+        return self._answer(features, x, num_seen, np.zeros_like(position), position, chunk)
 
     def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray, since: int) -> np.ndarray:
         assert self._parts is not None
@@ -242,12 +243,13 @@ class Learner(HomeLearner):
             features = inputs.predict_sequence(
                 rows[first : part.stop + waiting], part.start + waiting - first - context
             )
+            raw = rows[part.start + waiting : part.stop + waiting]
             num_seen = num_seen_before(class_ids[part], self._num_seen.current)
 
             def predict() -> None:
                 missing = np.arange(count, 0, -1)  # of the labels of this part, which the current state has by now
                 chunk = np.arange(count)  # so that none sees another
-                predicted.append(self._answer(features, num_seen, missing, waiting - missing, chunk))
+                predicted.append(self._answer(features, raw, num_seen, missing, waiting - missing, chunk))
 
             return predict
 
@@ -256,7 +258,13 @@ class Learner(HomeLearner):
         return join_rows(predicted, num_seen, self.labels.capacity)
 
     def _answer(
-        self, features: np.ndarray, num_seen: np.ndarray, missing: np.ndarray, position: np.ndarray, chunk: np.ndarray
+        self,
+        features: np.ndarray,
+        raw: np.ndarray,
+        num_seen: np.ndarray,
+        missing: np.ndarray,
+        position: np.ndarray,
+        chunk: np.ndarray,
     ) -> np.ndarray:
         """Log-probabilities (n, capacity) of examples whose labels come late, in the chunks of these numbers (n,).
 
@@ -272,7 +280,7 @@ class Learner(HomeLearner):
                 count = extra if not start else int(np.count_nonzero(chunk[:start] == chunk[start]))
                 context = features[extra + start - count : extra + start] if count else None
                 x = features[extra:][at]
-                queries = Queries(x, num_seen[at], missing[at], position[at], chunk[at], context)
+                queries = Queries(x, num_seen[at], missing[at], position[at], chunk[at], raw[at], context)
                 parts.append(self._parts.ensemble.predict(queries).log_probs)
         return np.concatenate(parts)
 
@@ -298,7 +306,7 @@ class Learner(HomeLearner):
         if one_row is not None and lags is None and len(x) == 1 and not self.settings.label_delay:
             return self._extend_one(one_row, x, int(class_ids[0]), last)
         features = self._parts.inputs.extend(x, None if last is None else last.normalized)
-        batch = self._batch(features, class_ids, self._num_seen.current, lags)
+        batch = self._batch(features, x, class_ids, self._num_seen.current, lags)
         if lags is not None and self._pending_ids:
             batch = self._after_pending(batch, x)
         with self._parts.trainer.predicting():
@@ -328,7 +336,7 @@ class Learner(HomeLearner):
             return batch
         features = self._parts.inputs.transform_chunk(np.concatenate([*self._pending_x, x]))
         class_ids = np.asarray(self._pending_ids, dtype=np.int64)
-        pending = self._batch(features[: len(class_ids)], class_ids, self._num_seen.committed, lags[:-1])
+        pending = self._batch(features[: len(class_ids)], None, class_ids, self._num_seen.committed, lags[:-1])
         return replace(batch, pending=pending)
 
     def _prepare_chunk(self, count: int) -> None:
@@ -343,7 +351,7 @@ class Learner(HomeLearner):
         inputs, ensemble, replay, trainer = self._parts
         self._last_prediction = None
         self._num_late += 0 if lags is None else int(np.count_nonzero(lags))
-        batch = self._batch(inputs.commit(x), class_ids, self._num_seen.committed, lags)
+        batch = self._batch(inputs.commit(x), x, class_ids, self._num_seen.committed, lags)
         self._num_seen.commit(max(self._num_seen.committed, int(class_ids.max()) + 1))
         start, stop = self.num_committed, self.num_committed + len(class_ids)
 
@@ -375,12 +383,19 @@ class Learner(HomeLearner):
         """Whether a chunk that ends here is no longer learned by gradient."""
         return self.settings.freeze_at is not None and stop > self.settings.freeze_at
 
-    def _batch(self, features: np.ndarray, class_ids: np.ndarray, num_seen: int, lags: np.ndarray | None) -> Batch:
+    def _batch(
+        self,
+        features: np.ndarray,
+        raw: np.ndarray | None,
+        class_ids: np.ndarray,
+        num_seen: int,
+        lags: np.ndarray | None,
+    ) -> Batch:
         if self.settings.label_delay:
             lags = np.maximum(np.zeros_like(class_ids) if lags is None else lags, self.settings.label_delay)
         if lags is not None:
             lags = np.minimum(lags, MAX_LAG)
-        return Batch(features, class_ids, num_seen_before(class_ids, num_seen), lags)
+        return Batch(features, class_ids, num_seen_before(class_ids, num_seen), lags, raw)
 
     def _wait(self, count: int | None = None) -> None:
         # a whole chunk is predicted while the steps before it are taken; for a few examples that is not worth a wait

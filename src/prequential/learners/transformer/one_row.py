@@ -77,13 +77,16 @@ class OneRow:
         parts = deepcopy((self._network, self._others, self._mixer), memo)
         return OneRow(*parts, joins_free=self._joins_free)
 
-    def predict(self, x: np.ndarray, num_seen: int) -> np.ndarray:
-        """Log-probabilities (1, K) of features (1, F), after so many labels; valid until the next call."""
+    def predict(self, x: np.ndarray, num_seen: int, raw: np.ndarray | None = None) -> np.ndarray:
+        """Log-probabilities (1, K) of features (1, F), after so many labels; valid until the next call.
+
+        `raw` is the example as it came, for experts that use it.
+        """
         if self._num_classes != self._native.model.num_classes:
             self._allocate()
         self._features[:] = x
         self._normalize.x = self._normalizer = None
-        self._check(self._predict(num_seen))
+        self._check(self._predict(num_seen, raw))
         return self._mixed
 
     def normalize_and_predict(self, x: np.ndarray, normalizer: Normalizer, num_seen: int) -> np.ndarray | None:
@@ -106,7 +109,7 @@ class OneRow:
         if self._rest:  # experts that only Python has need the features
             code = self._functions.one_row_normalize(self._address)
             row.x = None
-        code = code or self._predict(num_seen)
+        code = code or self._predict(num_seen, x)
         if code == MORE_TO_NORMALIZE:
             return None
         self._check(code)
@@ -135,7 +138,7 @@ class OneRow:
         if k:
             row.same = address(guard.same)
 
-    def _predict(self, num_seen: int) -> int:
+    def _predict(self, num_seen: int, raw: np.ndarray | None) -> int:
         """Writes into the structure what may have moved, and predicts; gives the core's code."""
         row, stream = self._row, self._stream
         row.num_seen = num_seen
@@ -153,7 +156,7 @@ class OneRow:
             self._weights = weights
         self._mix.num_seen = num_seen if self._joins_free else -1
         if self._rest:
-            queries = Queries(self._features.copy(), np.array([num_seen]))
+            queries = Queries(self._features.copy(), np.array([num_seen]), raw=raw)
             self._predicted_rest = [expert.predict(queries) for expert, _ in self._rest]
             for (_, at), predicted in zip(self._rest, self._predicted_rest, strict=True):
                 self._log_probs[at] = predicted.log_probs

@@ -4,10 +4,12 @@ from prequential.learners.inputs import Inputs
 from prequential.learners.transformer.experts.expert import Expert, Predicted
 from prequential.learners.transformer.experts.knn import KNNExpert
 from prequential.learners.transformer.experts.network import NetworkExpert
+from prequential.learners.transformer.experts.trees import TreesExpert
 from prequential.native.experts import NativeExperts
+from prequential.native.native_trees import tree_functions
 from prequential.settings import Settings
 
-__all__ = ["Expert", "KNNExpert", "NetworkExpert", "Predicted", "make_experts"]
+__all__ = ["Expert", "KNNExpert", "NetworkExpert", "Predicted", "TreesExpert", "make_experts"]
 
 
 def make_experts(
@@ -23,5 +25,12 @@ def make_experts(
             num_classes=num_classes,
             learn_metric=settings.neighbor_metric == "learned",
             native=native,
+        )
+    if inputs.num_trees:
+        experts["trees"] = TreesExpert(
+            num_trees=inputs.num_trees,
+            width=inputs.width,
+            num_classes=num_classes,
+            native=None if native is None else tree_functions(),
         )
     return experts

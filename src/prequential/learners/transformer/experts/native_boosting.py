@@ -1,0 +1,102 @@
+"""Boosting in the native core: the same trees and scores as in NumPy, to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from prequential.learners.transformer.experts.boosting import (
+    BINS,
+    EXP_HIGH,
+    EXP_LOW,
+    GRADIENT,
+    LARGEST,
+    LEAST_GAIN,
+    LEAST_HESSIAN,
+    LEAST_ROWS,
+    LEAVES,
+    PENALTY,
+    Forest,
+    Grower,
+    Growth,
+    Version,
+    rate,
+)
+from prequential.native.experts import address
+from prequential.native.native_trees import Arrays, GrowthArguments, TreeFunctions, address_of, pointers
+
+ARRAYS = (
+    "x", "bins", "cuts", "num_cuts", "class_ids", "scores", "bias", "feature", "threshold", "child", "num_leaves", "value",
+)  # fmt: skip
+
+
+class NativeGrower(Grower):
+    """`Grower` by the functions of `trees.cpp`.
+
+    Parameters
+    ----------
+    functions
+        Those of the library.
+    """
+
+    def __init__(self, functions: TreeFunctions) -> None:
+        self._functions = functions
+        self._of: tuple[Forest, tuple[np.ndarray, ...], Arrays] | None = None  # what the addresses are of
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NativeGrower:
+        return NativeGrower(self._functions)
+
+    def scores(self, forest: Forest, trees: range, x: np.ndarray) -> np.ndarray:
+        x, found = np.require(x, np.float32, ["C", "W"]), np.empty((len(x), forest.num_classes), np.int32)
+        if found.size:
+            self._functions.scores(self._arrays(forest), trees.start, len(trees), address(x), len(x), address(found))
+        return found
+
+    def bin(self, forest: Forest, x: np.ndarray) -> np.ndarray:
+        x, found = np.require(x, np.float32, ["C", "W"]), np.empty(x.shape, np.uint8)
+        if found.size:
+            self._functions.bin(self._arrays(forest), address(x), len(x), address(found))
+        return found
+
+    def grow(self, forest: Forest, growth: Growth, tree: int, old: int | None, count: int) -> None:
+        if count > len(forest.x):
+            raise IndexError(f"{count} rows of {len(forest.x)}")
+        room = len(forest.num_leaves)
+        given = GrowthArguments(
+            address(growth.rows), len(growth.rows), address(growth.features), len(growth.features), growth.seed,
+            PENALTY * GRADIENT, LEAST_ROWS, int(LEAST_HESSIAN * GRADIENT), LEAST_GAIN * GRADIENT,
+            rate(forest.num_classes), LARGEST,
+        )  # fmt: skip
+        if self._functions.grow(
+            self._arrays(forest), address_of(given), tree % room, -1 if old is None else old % room, count
+        ):
+            raise MemoryError("no memory for a tree")
+
+    def log_probs(
+        self, forest: Forest, version: Version, x: np.ndarray, origin: np.ndarray, num_seen: np.ndarray, K: int
+    ) -> np.ndarray:
+        x, num_seen = np.require(x, np.float64, ["C", "W"]), np.require(num_seen, np.int64, ["C", "W"])
+        found, trees, bias = np.empty((len(x), K), np.float32), version.trees, version.bias_of(forest.num_classes)
+        if len(x) and self._functions.predict(
+            self._arrays(forest), trees.start, len(trees), address(bias), address(x), len(x), address(origin),
+            version.scale, version.rest, address(num_seen), K, address(found),
+        ):  # fmt: skip
+            raise MemoryError("no memory for the scores of a row")
+        return found
+
+    def _arrays(self, forest: Forest) -> int:
+        """Where the addresses of its arrays are."""
+        arrays = tuple(getattr(forest, name) for name in ARRAYS)
+        if self._of is None or self._of[0] is not forest or any(map(_differ, self._of[1], arrays)):
+            (N, F), K, T = forest.x.shape, forest.num_classes, len(forest.num_leaves)
+            exp = {"exp_high": EXP_HIGH, "exp_low": EXP_LOW}
+            made = Arrays(
+                N, F, K, T, LEAVES, BINS, len(EXP_HIGH), **pointers({**dict(zip(ARRAYS, arrays, strict=True)), **exp})
+            )
+            self._of = forest, arrays, made
+        return address_of(self._of[2])
+
+
+def _differ(before: np.ndarray, now: np.ndarray) -> bool:
+    return before is not now
