@@ -63,7 +63,7 @@ def test_an_overflow_is_found(tmp_path):
 def test_nothing_outside_its_buffers_is_read_or_written(tmp_path):
     preloaded()
     library = compile_library(tmp_path / "sanitized.so", sanitize=True)
-    files = [*sorted(HERE.glob("test_transformer*.py")), HERE / "test_experts.py"]
+    files = [*sorted(HERE.glob("test_transformer*.py")), HERE / "test_experts.py", HERE / "test_native_trees.py"]
     options = ["-o", "addopts=", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "--import-mode=importlib"]
     done = run(
         [

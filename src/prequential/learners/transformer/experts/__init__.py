@@ -3,10 +3,10 @@
 from prequential.learners.inputs import Inputs
 from prequential.learners.transformer.experts.expert import Expert, Predicted
 from prequential.learners.transformer.experts.knn import KNNExpert
+from prequential.learners.transformer.experts.native_boosting import make_grower
 from prequential.learners.transformer.experts.network import NetworkExpert
 from prequential.learners.transformer.experts.trees import TreesExpert
 from prequential.native.experts import NativeExperts
-from prequential.native.native_trees import tree_functions
 from prequential.settings import Settings
 
 __all__ = ["Expert", "KNNExpert", "NetworkExpert", "Predicted", "TreesExpert", "make_experts"]
@@ -31,6 +31,6 @@ def make_experts(
             num_trees=inputs.num_trees,
             width=inputs.width,
             num_classes=num_classes,
-            native=None if native is None else tree_functions(),
+            grower=make_grower(log_probs=native is not None),
         )
     return experts

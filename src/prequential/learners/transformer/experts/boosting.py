@@ -240,9 +240,9 @@ def _grow(forest: Forest, growth: Growth, t: int) -> None:
     place = bins + np.arange(C) * BINS
 
     def histogram(chosen: np.ndarray) -> np.ndarray:
-        flat = place[chosen].ravel()
-        sums = [np.bincount(flat, np.repeat(lanes[chosen, j], C), C * BINS) for j in range(LANES)]
-        return np.stack(sums, 1).astype(np.int64).reshape(C, BINS, LANES)
+        at = (place[chosen, :, None] * LANES + np.arange(LANES)).ravel()
+        weights = np.broadcast_to(lanes[chosen, None], (len(chosen), C, LANES)).ravel()
+        return np.bincount(at, weights, C * BINS * LANES).astype(np.int64).reshape(C, BINS, LANES)
 
     def find(leaf: _Leaf) -> _Leaf:
         _find_split(leaf, forest.num_cuts[growth.features], derived)
@@ -261,11 +261,15 @@ def _grow(forest: Forest, growth: Growth, t: int) -> None:
             forest.child[t, leaf.parent[0], leaf.parent[1]] = node
         forest.child[t, node] = ~best, ~len(leaves)
         goes_left = bins[leaf.rows, leaf.feature] <= leaf.bin
-        for side, chosen in enumerate((leaf.rows[goes_left], leaf.rows[~goes_left])):
-            new = find(_Leaf(chosen, lanes[chosen].sum(0), histogram(chosen), parent=(node, side)))
-            leaves[best : best + 1 - side] = [new] if not side else []
-            if side:
-                leaves.append(new)
+        parts = leaf.rows[goes_left], leaf.rows[~goes_left]
+        smaller = int(len(parts[1]) < len(parts[0]))
+        hist = histogram(parts[smaller])
+        hists = (leaf.hist - hist, hist) if smaller else (hist, leaf.hist - hist)
+        left, right = (
+            find(_Leaf(parts[side], lanes[parts[side]].sum(0), hists[side], parent=(node, side))) for side in (0, 1)
+        )
+        leaves[best] = left
+        leaves.append(right)
     forest.num_leaves[t] = len(leaves)
     for i, leaf in enumerate(leaves):
         step = gradient[leaf.rows].sum(0) / (hessian[leaf.rows].sum(0) + PENALTY * GRADIENT)

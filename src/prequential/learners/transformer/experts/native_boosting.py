@@ -24,7 +24,7 @@ from prequential.learners.transformer.experts.boosting import (
     rate,
 )
 from prequential.native.experts import address
-from prequential.native.native_trees import Arrays, GrowthArguments, TreeFunctions, address_of, pointers
+from prequential.native.native_trees import Arrays, GrowthArguments, TreeFunctions, address_of, pointers, tree_functions
 
 ARRAYS = (
     "x", "bins", "cuts", "num_cuts", "class_ids", "scores", "bias", "feature", "threshold", "child", "num_leaves", "value",
@@ -38,14 +38,17 @@ class NativeGrower(Grower):
     ----------
     functions
         Those of the library.
+    log_probs
+        Whether it also makes log-probabilities of scores. They differ from those of NumPy in the last bits, as
+        exponentials and logarithms do; all else is the same.
     """
 
-    def __init__(self, functions: TreeFunctions) -> None:
-        self._functions = functions
+    def __init__(self, functions: TreeFunctions, *, log_probs: bool = True) -> None:
+        self._functions, self._makes_log_probs = functions, log_probs
         self._of: tuple[Forest, tuple[np.ndarray, ...], Arrays] | None = None  # what the addresses are of
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeGrower:
-        return NativeGrower(self._functions)
+        return NativeGrower(self._functions, log_probs=self._makes_log_probs)
 
     def scores(self, forest: Forest, trees: range, x: np.ndarray) -> np.ndarray:
         x, found = np.require(x, np.float32, ["C", "W"]), np.empty((len(x), forest.num_classes), np.int32)
@@ -76,6 +79,8 @@ class NativeGrower(Grower):
     def log_probs(
         self, forest: Forest, version: Version, x: np.ndarray, origin: np.ndarray, num_seen: np.ndarray, K: int
     ) -> np.ndarray:
+        if not self._makes_log_probs:
+            return super().log_probs(forest, version, x, origin, num_seen, K)
         x, num_seen = np.require(x, np.float64, ["C", "W"]), np.require(num_seen, np.int64, ["C", "W"])
         found, trees, bias = np.empty((len(x), K), np.float32), version.trees, version.bias_of(forest.num_classes)
         if len(x) and self._functions.predict(
@@ -96,6 +101,12 @@ class NativeGrower(Grower):
             )
             self._of = forest, arrays, made
         return address_of(self._of[2])
+
+
+def make_grower(*, log_probs: bool) -> Grower:
+    """The native core where there is one; `log_probs` where the rest of the learner uses it as well."""
+    functions = tree_functions()
+    return Grower() if functions is None else NativeGrower(functions, log_probs=log_probs)
 
 
 def _differ(before: np.ndarray, now: np.ndarray) -> bool:

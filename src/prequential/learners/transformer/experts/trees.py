@@ -24,8 +24,6 @@ from prequential.learners.transformer.experts.boosting import (
     shifted,
 )
 from prequential.learners.transformer.experts.expert import Predicted
-from prequential.learners.transformer.experts.native_boosting import NativeGrower
-from prequential.native.native_trees import TreeFunctions
 
 MEMORY = 4096  # rows, at most
 VALUES = 2**20  # of single features in memory, at most
@@ -62,8 +60,8 @@ class TreesExpert:
         How many features each example has.
     num_classes
         How many labels there can be.
-    native
-        The functions of the native core, where it is used.
+    grower
+        What computes; by default NumPy.
 
     Examples
     --------
@@ -76,9 +74,9 @@ class TreesExpert:
 
     num_predictions = 1
 
-    def __init__(self, *, num_trees: int, width: int, num_classes: int, native: TreeFunctions | None = None) -> None:
+    def __init__(self, *, num_trees: int, width: int, num_classes: int, grower: Grower | None = None) -> None:
         self.num_trees, self.width, self.num_classes = num_trees, width, num_classes
-        self._grower = Grower() if native is None else NativeGrower(native)
+        self._grower = grower or Grower()
         self._rows = max(2, min(MEMORY, VALUES // width))
         self._forest = Forest.empty(rows=self._rows, features=width, num_trees=num_trees + KEPT)
         self._origin = np.zeros(width)
