@@ -1,7 +1,7 @@
 """What each expert adds: sets of settings over streams, both protocols of labels and several seeds.
 
     python benchmarks/experts.py --data DIRECTORY --tables DIRECTORY            everything below; resumes where it stopped
-    python benchmarks/experts.py --data DIRECTORY --streams electricity ImageSegments --sets "num_trees=0" "" --seeds 0 1
+    python benchmarks/experts.py --data DIRECTORY --streams electricity ImageSegments --sets "" "num_trees=100" --seeds 0 1
 
 A set of settings is written as NAME=VALUE,...; "" is the default learner. The first set is what the others are compared
 with. Streams are those of `--data` (electricity, covertype, powersupply), River's ImageSegments, Bananas and Phishing,
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="where elec2.npz, covtype.npz and powersupply.npz are")
     parser.add_argument("--tables", type=Path, default=None, help="a directory of CSV files")
     parser.add_argument("--streams", nargs="+", default=None)
-    parser.add_argument("--sets", nargs="+", default=["num_trees=0", ""])
+    parser.add_argument("--sets", nargs="+", default=["", "num_trees=100"])
     parser.add_argument(
         "--batches", nargs="+", type=int, default=[0, 100], help="labels that arrive together; 0: at once"
     )

@@ -77,9 +77,9 @@ class Settings:
     features on and none from 257 on. 0: off."""
     neighbor_metric: Literal["learned", "fixed"] = "learned"
     """kNN expert: learn how much each feature counts in the distance, or let all count the same."""
-    num_trees: int | None = 0
-    """Trees expert: predict also by so many gradient-boosted trees, the oldest of which are replaced all the time; by
-    default 100 in mixed for up to 1024 features. 0: off."""
+    num_trees: int = 0
+    """Trees expert: predict also by so many gradient-boosted trees on the latest examples, the oldest of which are
+    replaced all the time; 100 is a good number for tables. 0: off."""
     learning_rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is learning_rate / width."""
     joint_learning_rate: float | None = None
@@ -125,7 +125,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value >= low:
                 raise BadSetting(f"{name} ({say_number(value)}) must be at least {low}")
-        if self.num_trees is not None and self.num_trees > MOST_TREES:
+        if self.num_trees > MOST_TREES:
             raise BadSetting(f"num_trees ({say_number(self.num_trees)}) must be at most {MOST_TREES:,}")
         for name in ("beta1", "beta2", "ema_decay"):
             if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
@@ -218,12 +218,5 @@ def say_number(value: Any) -> str:
 def for_digits() -> Settings:
     """The settings of the demonstration: fewer blocks and more replay, as its tasks are short and many."""
     return Settings(
-        depth=2,
-        window=256,
-        chunk_size=50,
-        num_streams=8,
-        learning_rate=0.064,
-        recent_window=0,
-        num_neighbors=0,
-        num_trees=0,
+        depth=2, window=256, chunk_size=50, num_streams=8, learning_rate=0.064, recent_window=0, num_neighbors=0
     )

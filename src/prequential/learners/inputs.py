@@ -17,8 +17,6 @@ from prequential.storage.checkpoint import allow
 
 COMPARISONS = 2**18  # of single features, to find the neighbors of an example
 CHANNELS = (1, 3, 4)  # of ordinary images
-TREES = 100  # by default, for up to this many features:
-TABLE = 1024
 FEW = 256  # up to so many features, each is also given relative to the recent past
 SUMS = ("count", "mean", "square")
 
@@ -60,9 +58,7 @@ class Inputs:
             self.num_neighbors = min(4096, COMPARISONS // self.width) if self.width <= FEW else 0
         if self.num_neighbors and not self._vectors:
             raise BadSetting(f"num_neighbors ({self.num_neighbors}) needs vectors, but x has shape {shape}")
-        self.num_trees = settings.num_trees or 0
-        if settings.num_trees is None and settings.method == "mixed" and settings.use_input and self._vectors:
-            self.num_trees = TREES if self.width <= TABLE else 0
+        self.num_trees = settings.num_trees
         if self.num_trees and not self._vectors:
             raise BadSetting(f"num_trees ({self.num_trees}) needs vectors, but x has shape {shape}")
         self.normalizes = not image if settings.standardize is None else settings.standardize and self._vectors

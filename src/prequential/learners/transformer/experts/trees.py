@@ -26,7 +26,8 @@ from prequential.learners.transformer.experts.boosting import (
 from prequential.learners.transformer.experts.expert import Predicted
 
 MEMORY = 4096  # rows, at most
-VALUES = 2**20  # of single features in memory, at most
+LEAST_MEMORY = 256
+VALUES = 2**20  # of single features in memory, for wide rows
 FEW = 8  # so many features, or half of them, may be in one tree
 PACE = 32  # rows for which there are so many new trees:
 OLD, YOUNG = 2, 8  # with a full memory; with an empty one
@@ -77,7 +78,7 @@ class TreesExpert:
     def __init__(self, *, num_trees: int, width: int, num_classes: int, grower: Grower | None = None) -> None:
         self.num_trees, self.width, self.num_classes = num_trees, width, num_classes
         self._grower = grower or Grower()
-        self._rows = max(2, min(MEMORY, VALUES // width))
+        self._rows = min(MEMORY, max(LEAST_MEMORY, VALUES // width))
         self._forest = Forest.empty(rows=self._rows, features=width, num_trees=num_trees + KEPT)
         self._origin = np.zeros(width)
         self._num_rows = 0  # learned so far
