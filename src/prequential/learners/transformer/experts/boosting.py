@@ -164,7 +164,7 @@ class Grower:
 
 def shifted(x: np.ndarray, origin: np.ndarray) -> np.ndarray:
     """Rows less those of the origin as float32: large values that differ little, such as times, stay apart."""
-    return np.clip(x - origin, -LARGEST_VALUE, LARGEST_VALUE).astype(np.float32)
+    return np.asarray(np.clip(x - origin, -LARGEST_VALUE, LARGEST_VALUE).astype(np.float32))
 
 
 def hashed(seed: int, count: int) -> np.ndarray:

@@ -174,7 +174,7 @@ class TreesExpert:
         if not version.num_rows:
             prior = log_class_prior(num_seen, self.num_classes)
             weights = np.ones((len(x), self.num_classes)) if prior is None else np.exp(prior)
-            return np.log(weights / weights.sum(1, keepdims=True)).astype(np.float32)
+            return np.asarray(np.log(weights / weights.sum(1, keepdims=True)).astype(np.float32))
         return self._grower.log_probs(
             self._forest, version, x.reshape(len(x), -1), self._origin, num_seen, self.num_classes
         )
