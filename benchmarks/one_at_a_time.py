@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -65,6 +66,7 @@ class Feed:
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     turns: list[Turn] = field(default_factory=list)
     network: float = 0.0  # seconds in it so far
+    inside: bool = False  # whether it is at work
 
     def fill(self, count: int) -> None:
         """Learns so many rows."""
@@ -133,19 +135,28 @@ class Feed:
         network, trainer = parts.ensemble.network, parts.trainer
         for owner, name in ((network, "predict"), (network, "extend"), (network, "forward"), (network, "commit")):
             setattr(owner, name, self._timed(getattr(owner, name)))
+        one_row = parts.ensemble.one_row
+        if one_row is not None:  # in the native core, all experts and the mixer are in the same call
+            core = one_row._functions
+            names = ("one_row_normalize", "one_row_mix", "transformer_error")
+            timed = {name: self._timed(getattr(core, name)) for name in ("one_row_predict", "one_row_append")}
+            one_row._functions = cast(Any, SimpleNamespace(**{name: getattr(core, name) for name in names}, **timed))
         train = trainer.train_chunk
 
-        def train_chunk(batch: Any, replay: Any, position: int) -> Any:
-            return self._timed(train)(batch, list(replay), position)  # what is replayed is made before
+        def train_chunk(batch: Any, replay: Any, position: int, **more: Any) -> Any:
+            return self._timed(train)(batch, list(replay), position, **more)  # what is replayed is made before
 
         setattr(trainer, "train_chunk", train_chunk)  # noqa: B010 (mypy)
 
     def _timed(self, work: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*given: Any, **more: Any) -> Any:
-            start = time.thread_time()
+            if self.inside:  # what calls this is timed as a whole
+                return work(*given, **more)
+            self.inside, start = True, time.thread_time()
             try:
                 return work(*given, **more)
             finally:
+                self.inside = False
                 self.network += time.thread_time() - start
 
         return timed
