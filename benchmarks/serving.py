@@ -22,11 +22,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=("kills", "sustained", "bare", "disk"))
+    parser.add_argument("study", choices=("kills", "sustained", "bare", "disk", "hostile", "tenants"))
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--rate", type=float)
+    parser.add_argument("--examples", type=int, default=5, help="of schemathesis, for each operation")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", default="1GB")
     parser.add_argument("--durability", default="sync")
     given = parser.parse_args()
     flags = ("--durability", given.durability)
@@ -47,6 +50,14 @@ def main() -> None:
             from serving_disk import full_disk
 
             found = full_disk()
+        case "hostile":
+            from serving_hostile import hostile
+
+            found = hostile(given.count, seed=given.seed, generated=given.examples)
+        case "tenants":
+            from serving_tenants import many_tenants
+
+            found = many_tenants(given.count, rounds=given.rounds, memory=given.memory)
     print(json.dumps(found, indent=1))
     sys.exit(bool(found.get("faults")))
 
