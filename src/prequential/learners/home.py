@@ -111,6 +111,11 @@ class Home:
         self.asked.append(events, whole)
 
     @property
+    def saved_position(self) -> int:
+        """The position of the newest save."""
+        return max(self._saved[0], 0)
+
+    @property
     def asked_since(self) -> int:
         """The first file of events that the newest save does not know of."""
         return self._saved[1]
@@ -187,6 +192,8 @@ class Home:
                 if before != position:  # else the save took the place of the newest, and the one before is still there
                     self.asked.forget(since)
                 self._saved = position, place["asked"]
+            else:
+                self._saved = position, self._saved[1]
 
     def newest(self, journal: Journal, refuse: Refuse) -> tuple[dict[str, Any] | None, list[str]]:
         """The newest save that belongs here and that `refuse` says nothing against; why others are not used."""

@@ -63,6 +63,11 @@ class HomeLearner(ChunkedLearner):
         """The examples that it keeps, where it keeps them itself."""
         return self._memory.journal
 
+    @property
+    def saved_position(self) -> int:
+        """How many examples it had learned when it was last saved in its home; 0 where it was not."""
+        return 0 if self._home is None else self._home.saved_position
+
     def unsynced_files(self) -> list[Path]:
         """The files of its home that take what comes next: syncing them makes all so far survive a power cut."""
         if self._home is None or self._memory.journal is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -89,6 +90,7 @@ def _run(control: socket.socket, options: dict[str, Any]) -> None:
         os.environ[name] = "1"
     from prequential.serve.worker import run_worker
 
+    _warm_up()
     while True:
         data, handles, _, _ = socket.recv_fds(control, 1, 1)
         if not data:
@@ -102,6 +104,21 @@ def _run(control: socket.socket, options: dict[str, Any]) -> None:
         for handle in handles:
             os.close(handle)
         control.sendall(PID.pack(pid))
+
+
+def _warm_up() -> None:
+    """Lets a small learner learn a few rows: what torch imports and sets up at its first step is then there."""
+    import torch
+
+    from prequential.learners.transformer.learner import Learner
+
+    torch.set_num_threads(1)
+    learner = Learner(width=8, depth=1, window=4, chunk_size=2, num_streams=2)
+    for i in range(6):
+        learner.predict({"a": float(i)}, id=i)
+        learner.learn(id=i, y=i % 2)
+    del learner
+    gc.collect()
 
 
 if __name__ == "__main__":

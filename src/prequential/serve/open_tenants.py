@@ -21,6 +21,7 @@ from prequential.storage.sealed import read_sealed
 
 SAVE_ROWS, SAVE_SECONDS = 8192, 60.0  # what is learned again at most after a crash
 LOCK_SECONDS = 5.0  # how long another process may take to let go of a tenant
+LEAST_MEMORY = 64 << 20  # bytes for tenants, beyond what the process takes without any
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -40,7 +41,8 @@ class OpenTenants:
     """
 
     def __init__(self, home: Path, *, memory: int, trust: bool = False, nats: NatsThread | None = None) -> None:
-        self.home, self.memory, self.trust, self.nats = home, memory, trust, nats
+        self.home, self.trust, self.nats = home, trust, nats
+        self.memory = max(memory, self.memory_used() + LEAST_MEMORY)
         self.opened = self.closed = 0
         self._open: OrderedDict[str, TenantLearner] = OrderedDict()
 

@@ -32,6 +32,7 @@ from prequential.storage.sealed import read_sealed, write_sealed
 TURN_SECONDS = 0.02  # after which a long request lets others go first
 SAVE_AFTER = 500  # examples that were learned again from a log: they are not to be learned a third time
 SIZE_SECONDS = 5.0  # how often the bytes on disk are counted
+LONG_CATCH_UP = 256  # rows
 MOST_PROBABILITIES = 1000  # of the most probable labels, in a reply
 
 
@@ -89,8 +90,11 @@ class TenantLearner:
         self.events: list[dict[str, Any]] = []  # of the requests at hand, for subscribers
         self.used = time.monotonic()
         self.saved = time.monotonic()
-        self.saved_at = self.learner.position
-        self.changed = False  # since it was saved
+        self.saved_at = self.learner.saved_position
+        behind = self.learner.position - self.saved_at  # what was learned again now
+        self.changed = behind > 0  # since it was saved
+        if behind > LONG_CATCH_UP:
+            self.saved = -math.inf  # it is saved soon: the next start shall not learn it again
         self._done = DoneRequests()
         self._size, self._size_time = 0, -math.inf
         with suppress(BadCheckpoint, KeyError, TypeError, ValueError):
