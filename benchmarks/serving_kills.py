@@ -30,6 +30,10 @@ class Load:
         self.going = True
         self._count = 0
 
+    def connection(self) -> Connection:
+        """One of a client."""
+        return Connection(self.served.port, self.token)
+
     def x(self) -> list[float]:
         """An input that never comes again."""
         self._count += 1
@@ -50,7 +54,7 @@ class Load:
 
     async def by_id(self, name: str) -> None:
         """Asks by id; labels come in another order, some twice, some before they are asked for."""
-        connection, number = Connection(self.served.port, self.token), 0
+        connection, number = self.connection(), 0
         waiting: list[tuple[str, list[float]]] = []
         while self.going or waiting:
             if self.going:
@@ -77,7 +81,7 @@ class Load:
 
     async def examples(self, name: str) -> None:
         """Sends batches of examples, which have a key and no ids."""
-        connection, number = Connection(self.served.port, self.token), 0
+        connection, number = self.connection(), 0
         while self.going:
             number += 1
             rows: list[dict[str, Any]] = [
