@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prequential.serve.failures import Failure, busy
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("prequential.serve")
 MEMBERS, CALLS = "prequential.members", "prequential.calls."  # subjects
 BEAT_SECONDS = 0.5  # between two signs of life
-LOST_SECONDS = 2.5  # after which a process that says nothing counts as gone
+LOST_SECONDS = 2.0  # after which a process that says nothing counts as gone
 ROUTE_SECONDS = 10.0  # that a request waits for a process that has the tenant
 REPLY_SECONDS = 60.0  # that such a process may take
 CHECK_SECONDS = 2.0  # between two looks at the tenants and at the stream
@@ -42,6 +43,8 @@ CHECK_SECONDS = 2.0  # between two looks at the tenants and at the stream
 Made = TypeVar("Made")
 Here = Callable[[str, str, Any, int], Awaitable[Any]]
 Release = Callable[[str, bool], Awaitable[None]]
+Own = Callable[[str], Awaitable[None]]
+Follow = Callable[[list[str]], None]
 
 
 class Cluster:
@@ -57,13 +60,21 @@ class Cluster:
         Answers a request (tenant, operation, content, rows) in this process.
     release
         Closes a tenant in this process; with True it is saved.
+    own
+        Lets a tenant in this process catch up with its log, where it is open.
+    follow
+        Lets this process keep up with the logs of some tenants that others have.
     """
 
-    def __init__(self, url: str, replicas: int, tenants: Tenants, *, here: Here, release: Release) -> None:
+    def __init__(
+        self, url: str, replicas: int, tenants: Tenants, *, here: Here, release: Release, own: Own, follow: Follow
+    ) -> None:
+        self._own, self._follow = own, follow
         self.id = secrets.token_hex(8)
         self.problem: str | None = "not connected to the log yet"
         self._url, self._replicas, self._tenants, self._here, self._release = url, replicas, tenants, here, release
         self._members: dict[str, float] = {}  # when each was heard of
+        self._reconnects: dict[str, int] = {}  # how often each has lost its connection, and what was on its way
         self._mine: set[str] = set()  # tenants that were used here
         self._leaving = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -115,10 +126,16 @@ class Cluster:
 
     def owner(self, tenant: str) -> str:
         """The process that has a tenant."""
-        return max(self._members, key=lambda id: hashlib.blake2b(f"{id}/{tenant}".encode(), digest_size=8).digest())
+        return max(self._members, key=partial(_rank, tenant))
+
+    def heirs(self) -> list[str]:
+        """The tenants that this process would get if those who have them went away."""
+        pairs = ((name, sorted(self._members, key=partial(_rank, name))[-2:]) for name in self._tenants.names())
+        return [name for name, ranked in pairs if len(ranked) == 2 and ranked[0] == self.id]
 
     async def _say(self, *, hello: bool = False, leaving: bool = False) -> None:
-        await self.nc.publish(MEMBERS, json.dumps({"id": self.id, "hello": hello, "leaving": leaving}).encode())
+        content = {"id": self.id, "hello": hello, "leaving": leaving, "reconnects": self.nc.stats["reconnects"]}
+        await self.nc.publish(MEMBERS, json.dumps(content).encode())
 
     async def _heard(self, message: Msg) -> None:
         content = json.loads(message.data)
@@ -132,6 +149,7 @@ class Cluster:
             LOG.info("process %s has come: %d share the tenants", id, len(self._members))
             self._hand_over()
         self._members[id] = time.monotonic()
+        self._reconnects[id] = content["reconnects"]
         if content["hello"] and id != self.id and not self._leaving:
             await self._say()
 
@@ -173,6 +191,7 @@ class Cluster:
             try:
                 await js.stream_info(STREAM)
                 await self.shared.refresh()
+                self._follow(self.heirs())
                 if self.problem is not None:
                     LOG.info("the log can be reached again")
                 self.problem = None
@@ -197,7 +216,7 @@ class Cluster:
             owner = self.owner(tenant)
             try:
                 if owner == self.id:
-                    self._mine.add(tenant)
+                    await self._take(tenant)
                     return await self._here(tenant, operation, content, rows)
                 return await self._ask(owner, tenant, operation, content, rows)
             except Failure as failure:
@@ -207,17 +226,28 @@ class Cluster:
                 raise busy("the process that has this tenant cannot be reached")
             await asyncio.sleep(0.05)
 
+    async def _take(self, tenant: str) -> None:
+        """Before the first request for a tenant that another process had, what that one wrote is applied."""
+        if tenant not in self._mine:
+            await self._own(tenant)
+            self._mine.add(tenant)
+
     async def _ask(self, owner: str, tenant: str, operation: str, content: Any, rows: int) -> Any:
         from nats.errors import Error, NoRespondersError
 
         data = json.dumps([tenant, operation, content, rows], separators=(",", ":")).encode()
         if len(data) > self.nc.max_payload:
             raise Failure(413, f"the request has {len(data):,} bytes, but NATS takes {self.nc.max_payload:,}")
+        before = self.nc.stats["reconnects"], self._reconnects.get(owner)
         reply = asyncio.ensure_future(self.nc.request(CALLS + owner, data, timeout=REPLY_SECONDS))
         try:
             while not reply.done():
                 await asyncio.wait({reply}, timeout=BEAT_SECONDS / 2)
-                if owner not in self._members and not reply.done():
+                lost = owner not in self._members or before != (
+                    self.nc.stats["reconnects"],
+                    self._reconnects.get(owner),
+                )
+                if lost and not reply.done():  # it is sent again
                     raise moved()
             status, answer = json.loads(reply.result().data)
         except NoRespondersError:
@@ -240,7 +270,7 @@ class Cluster:
                 await self.shared.refresh()
             if self.owner(tenant) != self.id or self._tenants.get(tenant) is None:
                 raise moved()
-            self._mine.add(tenant)
+            await self._take(tenant)
             reply = [200, await self._here(tenant, operation, content, rows)]
         except Failure as failure:
             reply = [failure.status, failure.to_json()]
@@ -253,6 +283,10 @@ class Cluster:
             data = json.dumps([413, Failure(413, text).to_json()]).encode()
         with suppress(Exception):
             await message.respond(data)
+
+
+def _rank(tenant: str, id: str) -> bytes:
+    return hashlib.blake2b(f"{id}/{tenant}".encode(), digest_size=8).digest()
 
 
 async def shared(act: Awaitable[Made]) -> Made:

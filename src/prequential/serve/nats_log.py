@@ -107,6 +107,11 @@ class NatsLog:
         nc = self._nats.nc
         return (1 << 20 if nc is None else nc.max_payload) - 4096
 
+    @property
+    def writing(self) -> bool:
+        """Whether something that was applied is not stored yet."""
+        return bool(self._events or self._waiting or self._task is not None)
+
     def check(self) -> None:
         if self.fenced:
             raise moved()

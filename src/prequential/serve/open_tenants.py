@@ -20,6 +20,7 @@ from prequential.storage.files import LockHeld, refuse_links
 from prequential.storage.sealed import read_sealed
 
 SAVE_ROWS, SAVE_SECONDS = 8192, 60.0  # what is learned again at most after a crash
+SAVE_ROWS_SHARED = 512  # where another process may have to take over
 LOCK_SECONDS = 5.0  # how long another process may take to let go of a tenant
 LEAST_MEMORY = 64 << 20  # bytes for tenants, beyond what the process takes without any
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -81,6 +82,17 @@ class OpenTenants:
                     raise Failure(503, "another process has this tenant", retry=1) from None
             time.sleep(0.05)
 
+    def follow(self, name: str, *, open: bool = True) -> None:
+        """Applies what another process has written to the log of a tenant; with `open`, also where it is not open."""
+        tenant = self._open.get(name)
+        try:
+            if tenant is not None:
+                tenant.follow()
+            elif open and self.memory_used() < self.memory:
+                self.get(name)
+        except Exception:  # it is opened anew when it is needed
+            self.close(name, save=False)
+
     def _make_room(self) -> None:
         """Closes tenants until there is memory for another one."""
         trimmed = False
@@ -101,7 +113,8 @@ class OpenTenants:
         now = time.monotonic()
         for tenant in list(self._open.values()):
             rows = tenant.learner.position - tenant.saved_at
-            if tenant.changed and (rows >= SAVE_ROWS or now - tenant.saved > SAVE_SECONDS):
+            most = SAVE_ROWS if self.nats is None else SAVE_ROWS_SHARED
+            if tenant.changed and (rows >= most or now - tenant.saved > SAVE_SECONDS):
                 with suppress(PrequentialError):  # the disk: it is tried again
                     tenant.save()
                 tenant.saved = now

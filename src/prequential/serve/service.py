@@ -94,7 +94,13 @@ class Service:
         self.cluster: Cluster | None = None
         if options.log is not None:
             self.cluster = Cluster(
-                options.log, options.replicas, self.tenants, here=self._call_here, release=self._release
+                options.log,
+                options.replicas,
+                self.tenants,
+                here=self._call_here,
+                release=self._release,
+                own=self._own,
+                follow=self._follow,
             )
             self._join()
         self.subscriptions = Subscriptions(self._subscribe)
@@ -170,6 +176,17 @@ class Service:
         """Closes a tenant that another process has, or that is deleted."""
         with contextlib.suppress(Failure):  # of a worker that does not run, and so has nothing open
             await self.pool.of(name).call("release", None, [name, save])
+
+    async def _own(self, name: str) -> None:
+        """Lets a tenant catch up with its log before the first request."""
+        with contextlib.suppress(Failure):
+            await self.pool.of(name).call("own", None, name)
+
+    def _follow(self, names: list[str]) -> None:
+        """Lets each worker follow those of the tenants that it would have."""
+        for worker in self.pool.workers:
+            if worker.ready.is_set():
+                worker.tell("follow", [name for name in names if self.pool.of(name) is worker])
 
     # Who may do what.
 

@@ -379,6 +379,11 @@ class TenantLearner:
         if self.learner.position - before >= SAVE_AFTER:
             self.save()
 
+    def follow(self) -> None:
+        """Applies what another process has written to the log since; nothing of this one may wait."""
+        if isinstance(self.log, NatsLog) and not self.log.writing:
+            self._catch_up(self.log)
+
     def _apply(self, event: Event) -> None:
         """Does what was done when the event was written."""
         self.changed = True

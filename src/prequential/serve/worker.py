@@ -83,6 +83,7 @@ class Worker:
         self.tenants = OpenTenants(home, memory=memory, trust=trust, nats=None if log is None else NatsThread(log))
         self.waiting: OrderedDict[str, Waiting] = OrderedDict()
         self.subscribed: dict[str, int] = {}
+        self.following: list[str] = []  # tenants of other processes, which this one may have to take over
         self._buffer = bytearray()
         self._sending = threading.Lock()
         self._problem: str | None = None  # of the disk
@@ -108,6 +109,9 @@ class Worker:
             if time.monotonic() - self._tidied > TIDY_SECONDS:
                 self._tidied = time.monotonic()
                 self.tenants.tidy()
+                if self.following and not self.waiting:
+                    self.following.append(name := self.following.pop(0))
+                    self.tenants.follow(name)
         if not self._gone:
             self.commits.close()
             self.tenants.close_all()
@@ -159,6 +163,10 @@ class Worker:
             self.subscribed[content] = self.subscribed.get(content, 0) - 1
             if self.subscribed[content] <= 0:
                 del self.subscribed[content]
+        elif operation == "follow":
+            self.following = list(content)
+        elif operation == "own":
+            self.tenants.follow(content, open=False)
         elif operation == "release":  # another process has the tenant now, or it is deleted
             name, save = content
             with suppress(PrequentialError):
