@@ -41,6 +41,9 @@ class Running:
         self.process = subprocess.Popen(
             [*command, *self.flags], env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True
         )
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
         end = time.monotonic() + 120
         while time.monotonic() < end:
             try:

@@ -168,7 +168,7 @@ class TenantLearner:
             if names is not None
             else {self.names.name(label): value for label, value in shown}
         )
-        return {"id": id, "label": label, "probabilities": named, "unseen": p.unseen, "position": position}
+        return {"id": id, "label": label, "probabilities": named, "unseen": min(p.unseen, 1.0), "position": position}
 
     def _ask_with_label(self, id: str, x: Any) -> Probabilities:
         """Predicts a row whose label was there before, and then learns it."""

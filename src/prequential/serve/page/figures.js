@@ -101,7 +101,7 @@ const accuracySpec = averageSpec("accuracy", "Accuracy", "accuracy (%)", value =
 const natsSpec = averageSpec("nats", "Log-loss", "nats a label", value => `${number(value)} nats`, (y, step) => number(y, step < 0.095 ? 2 : 1), (values, refs, zoomed) => spread(values, [0], zoomed), () => []);
 
 const delaySpec = withGetters(overLabels, {
-  title: () => "Label delay", note: () => "from prediction to label, mean", yLabel: "delay", yTick: y => y ? interval(y) : "0",
+  title: () => "Label delay", note: () => "from prediction to label, mean", yLabel: "", yTick: y => y ? interval(y) : "0",
   heights: (values, refs, zoomed) => spread(values, [0], zoomed), nothing: "no label has come by the id of a prediction yet",
   summary: () => { const all = series().label_delay.filter(value => value !== null); return all.length ? `${interval(all[all.length - 1])} lately.` : "No label by id yet."; },
   series: () => [{ x: places(), y: series().label_delay.map(value => value ?? NaN), color: 2, width: 2 }],
@@ -122,7 +122,7 @@ const latencySpec = {
   get xLabel() { return byTime() ? "time" : "predictions since the service started"; },
   get ticks() { return byTime() ? timeTicks : undefined; },
   xTick: x => byTime() ? timeTick(x, latencyLink.zoom || domain(latencyPlaces())) : short(x),
-  title: () => "Latency of predictions", note: () => "solid: mean · thin: slowest", yLabel: "latency", yTick: y => y ? interval(y) : "0",
+  title: () => "Latency of predictions", note: () => "solid: mean · thin: slowest", yLabel: "", yTick: y => y ? interval(y) : "0",
   heights: (values, refs, zoomed) => spread(values, [0], zoomed, 4 * middle(latency().slowest)), nothing: "no prediction since the service started",
   summary: () => state.data.latency ? `Half of them within ${interval(state.data.latency.p50 ?? NaN)}.` : "",
   series: () => [

@@ -222,7 +222,8 @@ function show() {
   byId("about").textContent = [`${whole(figures.position)} labels learned`, `${whole(figures.pending)} predictions wait`].join(" · ");
   byId("curves-hint").textContent = figures.scored ? "A prediction is scored by the label that comes for it, as it was made. Dashed red lines: drift alarms. Drag across a picture to zoom in." : "Curves begin with the first label.";
   headline(); firstSteps(); classTable(); alarmList(); recentTable(); facts();
-  byId("balance").hidden = !state.data.classes.length;
+  byId("curves").hidden = !figures.scored && !state.data.latency; byId("balance").hidden = !state.data.classes.length;
+  byId("alarms").hidden = !figures.scored; byId("recent").hidden = !state.data.recent.length && !figures.scored;
   if (byId("tip").hidden) charts.forEach(chart => chart.draw()); // else somebody is reading values
 }
 
