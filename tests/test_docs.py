@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 WIDEST = 120
-FOLDERS = "src|tests|benchmarks|docs|results|experiments"  # what a path in a page starts with
+FOLDERS = "src|tests|benchmarks|deploy|docs|results|experiments"  # what a path in a page starts with
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

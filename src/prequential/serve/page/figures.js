@@ -49,6 +49,7 @@ function domain(xs) {
   return high > low ? [low, high] : [low - 1, high + 1];
 }
 
+const fromZero = (most = () => 0) => (values, refs, zoomed) => values.length ? spread(values, [0], zoomed, most()) : [0, 1];
 const labelsLink = { zoom: null, charts: [] }; // curves over labels zoom together
 const overLabels = {
   link: labelsLink, height: 250, domain: () => domain(places()),
@@ -98,11 +99,11 @@ const majority = () => {
   return most && scored ? [{ y: most.count / scored, name: "always the most frequent label" }] : [];
 };
 const accuracySpec = averageSpec("accuracy", "Accuracy", "accuracy (%)", value => percent(value), (y, step) => percent(y, step < 0.0095 ? 1 : 0), shareHeights, majority);
-const natsSpec = averageSpec("nats", "Log-loss", "nats a label", value => `${number(value)} nats`, (y, step) => number(y, step < 0.095 ? 2 : 1), (values, refs, zoomed) => spread(values, [0], zoomed), () => []);
+const natsSpec = averageSpec("nats", "Log-loss", "nats a label", value => `${number(value)} nats`, (y, step) => number(y, step < 0.095 ? 2 : 1), fromZero(), () => []);
 
 const delaySpec = withGetters(overLabels, {
   title: () => "Label delay", note: () => "from prediction to label, mean", yLabel: "", yTick: y => y ? interval(y) : "0",
-  heights: (values, refs, zoomed) => spread(values, [0], zoomed), nothing: "no label has come by the id of a prediction yet",
+  heights: fromZero(), nothing: "no label has come by the id of a prediction yet",
   summary: () => { const all = series().label_delay.filter(value => value !== null); return all.length ? `${interval(all[all.length - 1])} lately.` : "No label by id yet."; },
   series: () => [{ x: places(), y: series().label_delay.map(value => value ?? NaN), color: 2, width: 2 }],
   values: x => {
@@ -123,7 +124,7 @@ const latencySpec = {
   get ticks() { return byTime() ? timeTicks : undefined; },
   xTick: x => byTime() ? timeTick(x, latencyLink.zoom || domain(latencyPlaces())) : short(x),
   title: () => "Latency of predictions", note: () => "solid: mean · thin: slowest", yLabel: "", yTick: y => y ? interval(y) : "0",
-  heights: (values, refs, zoomed) => spread(values, [0], zoomed, 4 * middle(latency().slowest)), nothing: "no prediction since the service started",
+  heights: fromZero(() => 4 * middle(latency().slowest)), nothing: "no prediction since the service started",
   summary: () => state.data.latency ? `Half of them within ${interval(state.data.latency.p50 ?? NaN)}.` : "",
   series: () => [
     { x: latencyPlaces(), y: latency().slowest, color: 1, width: 1, alpha: 0.75 }, { x: latencyPlaces(), y: latency().mean, color: 0, width: 2.2 },
