@@ -74,7 +74,8 @@ class Prior(nn.Module):
             for head in range(2):
                 queries = slice(head * K, (head + 1) * K)
                 block.in_proj.weight[queries] = (head + 1) * block.in_proj.weight[D : D + K]
-                self.readout_codes += 0.03 * self.value_codes[i] @ block.out_proj.weight[:, -D:][:, queries].T
+                out = block.out_proj.weight[:, -D:][:, queries]
+                self.readout_codes.add_(0.03 * self.value_codes[i] @ out.T)
 
     def trained(self) -> dict[str, nn.Parameter]:
         """What is trained, by name: all but the input map and the tables that the codes make."""
@@ -185,7 +186,8 @@ class Batch(NamedTuple):
 def make_batch(rng: np.random.Generator, streams: int, rows: int, label_batch: int, width: int) -> Batch:
     """So many streams of the prior, each with a new input map."""
     made = [_one(rng, rows, label_batch, width) for _ in range(streams)]
-    return Batch(*(torch.from_numpy(np.stack(parts)) for parts in zip(*made, strict=True)), label_batch)
+    embedded, y, codes, log_prior = (torch.from_numpy(np.stack(parts)) for parts in zip(*made, strict=True))
+    return Batch(embedded, y, codes, log_prior, label_batch)
 
 
 def _one(rng: np.random.Generator, rows: int, label_batch: int, width: int) -> tuple[np.ndarray, ...]:
@@ -295,7 +297,7 @@ def _step(
     adamw.step()
     adamw.zero_grad(set_to_none=True)
     with torch.no_grad():
-        torch._foreach_lerp_(list(average.values()), trained, 1 - min(EMA, step / (step + 9)))
+        torch._foreach_lerp_(list(average.values()), tuple(trained), 1 - min(EMA, step / (step + 9)))
     late = [-of_head[:, rows // 2 :].mean() for of_head in log_probs]
     decay = min(0.98, step / (step + 1))
     nats = (decay * old + (1 - decay) * new.item() for old, new in zip(progress.nats, (*losses, *late), strict=True))

@@ -75,7 +75,7 @@ def _labels(rng: np.random.Generator, x: np.ndarray, classes: int) -> np.ndarray
     # every class in the same units: otherwise one of many would have all labels
     labels = [((s - s.mean(0)) / (s.std(0) + 1e-6) + bias).argmax(1) for s in scores]
     if drift == "none":
-        return labels[0]
+        return np.asarray(labels[0])
     if drift == "reoccurring":
         concept = (np.arange(rows) // max(1, rows // int(rng.integers(3, 8)))) % concepts
     else:
@@ -149,7 +149,7 @@ def _sticky_order(rng: np.random.Generator, y: np.ndarray, classes: int) -> np.n
         if label < 0 or not left[label] or rng.random() > stay:
             sizes = np.array([len(rows) for rows in left], dtype=float)
             label = int(rng.choice(classes, p=sizes / sizes.sum()))
-        order.append(left[label].pop(0))
+        order.append(int(left[label].pop(0)))
     return np.array(order)
 
 
