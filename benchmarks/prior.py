@@ -265,7 +265,8 @@ def train(file: Path, *, macs: float, seed: int = 0, rate: float = 0.001, most_s
             speed = (progress.macs - began) / 1e9 / (time.process_time() - cpu)
             nats = " ".join(f"{value:.3f}" for value in progress.nats)
             print(f"step {progress.step}: {progress.macs:.3g} MACs at {speed:.1f}e9/s of CPU; nats {nats}", flush=True)
-    save_file(average, file.with_suffix(".new"), {"macs": f"{progress.macs:.4g}", "seed": str(seed), "rate": str(rate)})
+    made = f"{progress.macs:.4g} MACs, seed {seed}, rate {rate}"  # one entry: safetensors writes several in any order
+    save_file(average, file.with_suffix(".new"), {"made": made})
     os.replace(file.with_suffix(".new"), file)
     return progress
 
