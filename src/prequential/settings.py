@@ -80,6 +80,11 @@ class Settings:
     num_trees: int = 0
     """Trees expert: predict also by so many gradient-boosted trees on the latest examples, the oldest of which are
     replaced all the time; 100 is a good number for tables. 0: off."""
+    recent_labels: bool = False
+    """Predict also by the latest labels alone, whatever the inputs are."""
+    mixing: Literal["steady", "quick"] = "quick"
+    """What is spread over all experts after each example: 0.1 % of their weights (steady), or 2 % and less where labels
+    are late (quick)."""
     learning_rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is learning_rate / width."""
     joint_learning_rate: float | None = None

@@ -305,7 +305,9 @@ d4 log_mixture(const double* parts, int64_t K, int64_t J, const double* log_weig
 }
 
 struct Rates {
-    double share;           // how much of its weight a part keeps
+    double share;            // how much of its weight a part keeps
+    bool slows_share;        // whether it keeps more where labels are late
+    const double* prior;     // (M + R,) how the rest is spread over all parts, whatever they sum to
     const double* learning;  // (R,) of the exponents
     double lowest, largest;  // log-probabilities are at least, exponents at most so large
 };
@@ -394,9 +396,10 @@ void learn_row(
             }
         }
     }
-    const double share = 1 - (1 - rates.share) * speed;
-    double most = -INF, total = 0;
+    const double share = rates.slows_share ? 1 - (1 - rates.share) * speed : rates.share;
+    double most = -INF, total = 0, all = 0;
     for (int64_t j = 0; j < M + R; j++) {
+        all += rates.prior[j];
         log_weights[j] += speed * parts[j * K + y];
         most = std::max(most, log_weights[j]);
     }
@@ -405,7 +408,7 @@ void learn_row(
         total += log_weights[j];
     }
     for (int64_t j = 0; j < M + R; j++) {
-        log_weights[j] = std::log(log_weights[j] * (share / total) + (1 - share) / static_cast<double>(M + R));
+        log_weights[j] = std::log(log_weights[j] * (share / total) + (1 - share) * rates.prior[j] / all);
     }
 }
 
@@ -533,10 +536,11 @@ EXPORT int prequential_mix(
 // row.
 EXPORT int prequential_mix_learn(
     int64_t M, int64_t R, int64_t K, const double* parts, int64_t y, int64_t num_seen, double speed, double share,
-    const double* learning_rates, double lowest, double largest, double* log_weights, double* exponents
+    int slows_share, const double* prior, const double* learning_rates, double lowest, double largest, double* log_weights, double* exponents
 ) {
     if (M < 1 || R < 0 || K < 1 || y < 0 || y >= K) return 1;
-    learn_row({M, R, K, num_seen}, parts, y, speed, {share, learning_rates, lowest, largest}, log_weights, exponents);
+    const Rates rates = {share, slows_share != 0, prior, learning_rates, lowest, largest};
+    learn_row({M, R, K, num_seen}, parts, y, speed, rates, log_weights, exponents);
     return 0;
 }
 
@@ -545,7 +549,8 @@ EXPORT int prequential_mix_learn(
 // made.
 EXPORT int prequential_mix_sequence(
     int64_t M, int64_t R, int64_t n, int64_t K, const float* log_probs, const int64_t* num_seen, const int64_t* y,
-    const double* speed, double share, const double* learning_rates, double lowest, double largest,
+    const double* speed, double share, int slows_share, const double* prior, const double* learning_rates, double lowest,
+    double largest,
     double* log_weights, double* exponents, double* mixed
 ) {
     if (M < 1 || R < 0 || n < 0 || K < 1) return 1;
@@ -555,7 +560,7 @@ EXPORT int prequential_mix_sequence(
     } catch (const std::bad_alloc&) {
         return 1;
     }
-    const Rates rates = {share, learning_rates, lowest, largest};
+    const Rates rates = {share, slows_share != 0, prior, learning_rates, lowest, largest};
     for (int64_t i = 0; i < n; i++) {
         if (y[i] < 0 || y[i] >= K) return 1;
         const Shape shape = {M, R, K, num_seen ? num_seen[i] : -1};

@@ -34,7 +34,7 @@ def as_float64(array: np.ndarray) -> np.ndarray:
 
 
 class NativeExperts:
-    """The functions of `experts.cpp`. Rows that come one by one and rows that come at once give the same bits.
+    """The functions of `experts.cpp` and `recent_labels.cpp`. Rows that come one by one and rows that come at once give the same bits.
 
     Parameters
     ----------
@@ -71,13 +71,19 @@ class NativeExperts:
         self._mix_learn = loaded.prequential_mix_learn
         self._mix_learn.restype = _INT
         self._mix_learn.argtypes = [
-            *[_NUMBER] * 3, _POINTER, *[_NUMBER] * 2, *[_REAL] * 2, _POINTER, *[_REAL] * 2, *[_POINTER] * 2,
+            *[_NUMBER] * 3, _POINTER, *[_NUMBER] * 2, *[_REAL] * 2, _INT, *[_POINTER] * 2, *[_REAL] * 2, *[_POINTER] * 2,
         ]  # fmt: skip
         self._mix_sequence = loaded.prequential_mix_sequence
         self._mix_sequence.restype = _INT
         self._mix_sequence.argtypes = [
-            *[_NUMBER] * 4, *[_POINTER] * 4, _REAL, _POINTER, *[_REAL] * 2, *[_POINTER] * 3,
+            *[_NUMBER] * 4, *[_POINTER] * 4, _REAL, _INT, *[_POINTER] * 2, *[_REAL] * 2, *[_POINTER] * 3,
         ]  # fmt: skip
+        self._recent_labels = loaded.prequential_recent_labels
+        self._recent_labels.restype = _INT
+        self._recent_labels.argtypes = [_POINTER, *[_NUMBER] * 2, *[_POINTER] * 4]
+        self._count_followers = loaded.prequential_count_followers
+        self._count_followers.restype = _INT
+        self._count_followers.argtypes = [_POINTER, _NUMBER]
         self._normalize = loaded.prequential_normalize
         self._normalize.restype = _NUMBER
         self._normalize.argtypes = [
@@ -220,16 +226,22 @@ class NativeExperts:
         exponents: np.ndarray,
         *,
         share: float,
+        slows_share: bool,
+        prior: np.ndarray,
         learning_rates: np.ndarray,
         lowest: float,
         largest: float,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Weights and exponents after the label of a row of which `mix` gave the parts."""
+        """Weights and exponents after the label of a row of which `mix` gave the parts.
+
+        What is not in the share that each keeps is spread by `prior` (M + R,); with `slows_share`, less of it where labels
+        are late.
+        """
         R, M = exponents.shape
         log_weights, exponents = log_weights.copy(), exponents.copy()
         failed = self._mix_learn(
-            M, R, parts.shape[2], address(parts), class_id, -1 if num_seen is None else num_seen, 1.0, share,
-            address(learning_rates), lowest, largest, address(log_weights), address(exponents),
+            M, R, parts.shape[2], address(parts), class_id, -1 if num_seen is None else num_seen, 1.0, share, slows_share,
+            address(prior), address(learning_rates), lowest, largest, address(log_weights), address(exponents),
         )  # fmt: skip
         if failed:
             raise IndexError(f"class id {class_id} of {parts.shape[2]}")
@@ -245,6 +257,8 @@ class NativeExperts:
         exponents: np.ndarray,
         *,
         share: float,
+        slows_share: bool,
+        prior: np.ndarray,
         learning_rates: np.ndarray,
         lowest: float,
         largest: float,
@@ -252,7 +266,7 @@ class NativeExperts:
         """The mixture (n, K) of log-probabilities (M, n, K), each row after the labels of those before it.
 
         Also the weights (n + 1, M + R) and exponents (n + 1, R, M) before each row and after the last one. `speed` (n,)
-        is by how much each label moves them.
+        is by how much each label moves them; the others are those of `mix_learn`.
         """
         log_probs, class_ids = _fitted(log_probs, _F32), _fitted(class_ids, _I64)
         M, n, K = log_probs.shape
@@ -263,11 +277,41 @@ class NativeExperts:
         seen_at = None if num_seen is None else address(num_seen := _fitted(num_seen, _I64))
         failed = self._mix_sequence(
             M, R, n, K, address(log_probs), seen_at, address(class_ids), None if speed is None else address(speed),
-            share, address(learning_rates), lowest, largest, address(weights), address(powers), address(mixed),
+            share, slows_share, address(prior), address(learning_rates), lowest, largest, address(weights),
+            address(powers), address(mixed),
         )  # fmt: skip
         if failed:
             raise IndexError(f"a class id is none of the {K}")
         return mixed, weights, powers
+
+    def recent_labels(
+        self, recent: RecentLabels, count: int, stop: np.ndarray, lag: np.ndarray, num_seen: np.ndarray
+    ) -> np.ndarray:
+        """Log-probabilities (D + 1, n, K) by the latest labels alone, as `RecentLabelsExpert` makes them.
+
+        Parameters
+        ----------
+        recent
+            The labels and the table of what followed.
+        count
+            How many labels there are.
+        stop, lag, num_seen
+            (n,) which labels each row may use, how many rows without a label are between them and it, and how many labels
+            had been seen.
+        """
+        stop, lag, num_seen = _fitted(stop, _I64), _fitted(lag, _I64), _fitted(num_seen, _I64)
+        out = np.empty((recent.D + 1, len(stop), recent.K), np.float32)
+        failed = self._recent_labels(
+            addressof(recent), count, len(stop), address(stop), address(lag), address(num_seen), address(out)
+        )
+        if failed:
+            raise IndexError("a recent label is none of the classes" if failed == 2 else "labels of impossible sizes")
+        return out
+
+    def count_followers(self, recent: RecentLabels, count: int) -> None:
+        """Counts the labels after the boundary in the table of what followed, in place."""
+        if failed := self._count_followers(addressof(recent), count):
+            raise IndexError("a recent label is none of the classes" if failed == 2 else "labels of impossible sizes")
 
     def normalize(
         self,
@@ -306,6 +350,26 @@ class NativeExperts:
         if done < 0:
             raise IndexError("statistics of impossible sizes")
         return out, done
+
+
+class RecentLabels(ctypes.Structure):
+    """Where the arrays of a `RecentLabelsExpert` are, and its constants, as `recent_labels.cpp` takes them."""
+
+    _fields_ = (
+        ("labels", _POINTER),
+        ("lags", _POINTER),
+        ("followers", _POINTER),
+        ("counts", _POINTER),
+        ("decays", _POINTER),
+        ("boundary", _NUMBER),
+        ("slots", _NUMBER),
+        ("K", _NUMBER),
+        ("D", _NUMBER),
+        ("smallest", _REAL),
+        ("prior_weight", _REAL),
+        ("keep", _REAL),
+        ("follower_prior_weight", _REAL),
+    )
 
 
 class Start(ctypes.Structure):

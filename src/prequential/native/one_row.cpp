@@ -33,7 +33,7 @@ int prequential_mix(
 );
 int prequential_mix_learn(
     int64_t M, int64_t R, int64_t K, const double* parts, int64_t y, int64_t num_seen, double speed, double share,
-    const double* learning_rates, double lowest, double largest, double* log_weights, double* exponents
+    int slows_share, const double* prior, const double* learning_rates, double lowest, double largest, double* log_weights, double* exponents
 );
 }
 
@@ -78,9 +78,11 @@ struct KnnRow {
 struct MixRow {
     int64_t predictions, products;  // M and R
     int64_t num_seen;               // class ids from here on are mixed as one label; -1: each on its own
-    const float* log_probs;         // (M, K), those of the network first
+    int64_t slows_share;
+    const float* log_probs;  // (M, K), those of the network first
     const double* log_weights;
     const double* exponents;
+    const double* prior;
     const double* learning_rates;
     double share, lowest, largest;
     double* parts;
@@ -183,8 +185,9 @@ EXPORT int one_row_append(const Model* model, const OneRow* row, int64_t y) {
         std::copy(mixer.log_weights, mixer.log_weights + M + R, mixer.next_log_weights);
         std::copy(mixer.exponents, mixer.exponents + R * M, mixer.next_exponents);
         const int code = prequential_mix_learn(
-            M, R, row->num_classes, mixer.parts, y, mixer.num_seen, 1.0, mixer.share, mixer.learning_rates,
-            mixer.lowest, mixer.largest, mixer.next_log_weights, mixer.next_exponents
+            M, R, row->num_classes, mixer.parts, y, mixer.num_seen, 1.0, mixer.share,
+            static_cast<int>(mixer.slows_share), mixer.prior, mixer.learning_rates, mixer.lowest,
+            mixer.largest, mixer.next_log_weights, mixer.next_exponents
         );
         if (code) return BAD_MIXER + code;
     }

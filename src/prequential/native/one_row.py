@@ -37,8 +37,8 @@ class KnnRowStruct(ctypes.Structure):
 
 class MixRowStruct(ctypes.Structure):
     _fields_ = (
-        *((name, _number) for name in ("predictions", "products", "num_seen")),
-        *((name, _pointer) for name in ("log_probs", "log_weights", "exponents", "learning_rates")),
+        *((name, _number) for name in ("predictions", "products", "num_seen", "slows_share")),
+        *((name, _pointer) for name in ("log_probs", "log_weights", "exponents", "prior", "learning_rates")),
         *((name, _real) for name in ("share", "lowest", "largest")),
         *((name, _pointer) for name in ("parts", "mixed", "next_log_weights", "next_exponents")),
     )

@@ -47,7 +47,7 @@ def test_products_of_heads_are_experts_too_and_their_exponents_follow_the_gradie
         rows.append(product(exponent, t))
         gain = [product(exponent + step * one, t)[slot] - product(exponent - step * one, t)[slot] for one in np.eye(3)]
         exponent = exponent + rate * np.array(gain) / (2 * step)
-    expected = by_hand(np.concatenate([log_p, np.array(rows)[None]]), class_ids, 0.98)
+    expected = by_hand(np.concatenate([log_p, np.array(rows)[None]]), class_ids, 0.999)
     mixer = Mixer(3, learning_rates=(rate,))
     np.testing.assert_allclose(mixer.commit(log_p, class_ids), expected, atol=1e-6)
     np.testing.assert_allclose(mixer.state_dict()["current"]["exponents"][0], exponent, atol=1e-6)
@@ -112,10 +112,10 @@ def test_a_head_that_was_certain_of_the_wrong_label_can_come_back():
     mixer = Mixer(2, learning_rates=())
     for _ in range(50):
         mixer.extend(np.stack([good, poor]), np.array([0]))
-    assert np.exp(mixer.predict(np.stack([good, poor]))[0])[0, 0] == pytest.approx(0.99)
+    assert np.exp(mixer.predict(np.stack([good, poor]))[0])[0, 0] == pytest.approx(0.9995)
     for _ in range(2):
         mixer.extend(np.stack([good, poor]), np.array([1]))
-    assert np.exp(mixer.predict(np.stack([good, poor]))[0])[0, 1] == pytest.approx(0.99)
+    assert np.exp(mixer.predict(np.stack([good, poor]))[0])[0, 1] == pytest.approx(0.9995)
 
 
 def test_one_head_is_left_as_it_is():
@@ -133,3 +133,25 @@ def test_a_saved_mixer_goes_on_exactly():
     assert np.array_equal(loaded.extend(log_p[:, 30:], class_ids[30:]), mixer.extend(log_p[:, 30:], class_ids[30:]))
     loaded.load_state_dict(taken)
     assert np.array_equal(loaded.commit(log_p[:, 20:], class_ids[20:]), mixer.commit(log_p[:, 20:], class_ids[20:]))
+
+
+def test_auxiliary_experts_start_small_and_outside_of_products():
+    log_p, class_ids = predictions(heads=3)
+    mixer = Mixer(3, auxiliary=[False, False, True], learning_rates=(0.02,))
+    expected = Mixer(2, learning_rates=(0.02,)).predict(log_p[:2, :1])[0]
+    first = np.exp(mixer.predict(log_p[:, :1])[0])  # of weight 1 + 1 + 0.1 + 1, and the product without it
+    np.testing.assert_allclose(first, (3 * np.exp(expected) + 0.1 * np.exp(log_p[2, :1])) / 3.1)
+    mixer.commit(log_p, class_ids)
+    assert mixer.state_dict()["current"]["exponents"][0, 2] != 0
+
+
+def test_what_is_spread_is_slowed_down_by_late_labels_only_where_asked():
+    log_p, class_ids = predictions(heads=2, n=1)
+    weights = []
+    for slows_share in (False, True):
+        mixer = Mixer(2, learning_rates=(), share=0.9, slows_share=slows_share)
+        mixer.commit(log_p, class_ids, lags=np.array([9]))
+        weights.append(np.exp(mixer.state_dict()["current"]["log_weights"]))
+    kept = np.exp(0.1 * log_p[:, 0, class_ids[0]])
+    for spread, made in zip((0.1, 0.01), weights, strict=True):
+        np.testing.assert_allclose(made, (1 - spread) * kept / kept.sum() + spread / 2)

@@ -8,7 +8,7 @@ import numpy as np
 
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.experts import Expert, NetworkExpert, Predicted
-from prequential.learners.transformer.mixer import Mixed, Mixer
+from prequential.learners.transformer.mixer import QUICK_SHARE, Mixed, Mixer
 from prequential.learners.transformer.native_mixer import NativeMixer
 from prequential.learners.transformer.one_row import OneRow
 from prequential.learners.transformer.passes import NetworkPass
@@ -35,6 +35,8 @@ class Ensemble:
         The experts beside it, by name.
     open_ended
         Whether the number of labels is not given. Then the free class ids are mixed as one label.
+    quick
+        Whether the mixer is as in earlier versions: it spreads 2 % of all weights, and less where labels are late.
     native
         What mixes in the native core, where it does.
     """
@@ -45,17 +47,24 @@ class Ensemble:
         others: dict[str, Expert],
         *,
         open_ended: bool = False,
+        quick: bool = False,
         native: NativeExperts | None = None,
     ) -> None:
         self.network, self.others, self.open_ended = network, others, open_ended
         self._experts: list[Expert] = [network, *others.values()]
         num_predictions = sum(expert.num_predictions for expert in self._experts)
         self._joins_free = open_ended and num_predictions > 1
-        self.mixer = Mixer(num_predictions)
+        auxiliary = [
+            getattr(expert, "auxiliary", False) for expert in self._experts for _ in range(expert.num_predictions)
+        ]
+        options: dict[str, Any] = {"auxiliary": auxiliary}
+        if quick:
+            options.update(share=QUICK_SHARE, slows_share=True)
+        self.mixer = Mixer(num_predictions, **options)
         self.one_row: OneRow | None = None
         """What predicts and adds single rows much faster, where it can."""
         if native is not None:
-            self.mixer = mixer = NativeMixer(num_predictions, native=native)
+            self.mixer = mixer = NativeMixer(num_predictions, native=native, **options)
             self.one_row = OneRow(network, others, mixer, joins_free=self._joins_free)
 
     def predict(self, queries: Queries) -> Prediction:

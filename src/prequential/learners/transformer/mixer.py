@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from prequential.errors import BadCheckpoint
 from prequential.learners.versioned import Versioned
 
-SHARE = 0.98  # how much of its weight an expert keeps; the rest is spread over all, so that none is lost for good
+SHARE = 0.999  # how much of its weight an expert keeps; the rest is spread over all, so that none is lost for good
+QUICK_SHARE = 0.98  # the same where mixing is quick
+AUXILIARY = 0.1  # how much of that goes to an auxiliary expert, beside 1 for each of the others
 LEARNING_RATES = (0.005, 0.02, 0.08)  # at which the exponents of the products are learned, a product each
 LOWEST = -12.0  # log-probabilities below this count as this in a product, so that no expert can forbid a label
 LARGEST = 5.0  # exponents stay within this
@@ -66,7 +69,8 @@ class Mixer:
     The prediction of y_t uses the weights and exponents after the labels before y_t. A single expert is left as it is.
 
     Where labels come late, all of this moves more slowly, by a factor of 1 / (1 + lag): the weights that a label changes
-    predict many examples before it shows whether the change was right, and at full speed they swing too far.
+    predict many examples before it shows whether the change was right, and at full speed they swing too far. What is
+    spread over all experts after each example stays the same.
 
     Parameters
     ----------
@@ -76,6 +80,11 @@ class Mixer:
         How much of its weight an expert keeps.
     learning_rates
         Of the exponents, one product each; with none, only the experts are mixed.
+    auxiliary
+        Which predictions are auxiliary, a bool each: they start with a tenth of the weight of another and get a tenth of
+        what is spread, and in products their exponents start at 0. By default none is.
+    slows_share
+        Whether less is spread where labels are late, too.
 
     `num_seen` in its methods says from which class id on there are no labels yet, where the number of labels is not
     given. These are mixed as one label, so that nothing depends on how many there are: a product of the parts that
@@ -90,13 +99,24 @@ class Mixer:
     """
 
     def __init__(
-        self, num_experts: int, *, share: float = SHARE, learning_rates: tuple[float, ...] = LEARNING_RATES
+        self,
+        num_experts: int,
+        *,
+        share: float = SHARE,
+        learning_rates: tuple[float, ...] = LEARNING_RATES,
+        auxiliary: Sequence[bool] = (),
+        slows_share: bool = False,
     ) -> None:
-        self.share = share
+        self.share, self.slows_share = share, slows_share
         self._learning_rates = np.array(learning_rates)[:, None]  # (R, 1)
-        products, parts = len(learning_rates), num_experts + len(learning_rates)
-        even = Weights(np.full(parts, -np.log(parts)), np.full((products, num_experts), 1 / num_experts))
-        self._weights = Versioned(even)
+        is_full = ~np.array(auxiliary or [False] * num_experts)
+        products = len(learning_rates)
+        self.prior = np.concatenate([np.where(is_full, 1.0, AUXILIARY), np.ones(products)])  # (M + R,)
+        start = Weights(
+            np.log(self.prior) - np.log(self.prior.sum()),
+            np.tile(is_full / max(np.count_nonzero(is_full), 1), (products, 1)),
+        )
+        self._weights = Versioned(start)
         self._earlier: list[Weights] = []  # before each example since the chunk boundary, oldest first
 
     def predict(
@@ -236,10 +256,10 @@ class Mixer:
 
     def _reweigh(self, log_weights: np.ndarray, gained: np.ndarray, speed: float = 1.0) -> np.ndarray:
         """The log-weights after a label, to which each part gave this log-probability."""
-        share = self.share if speed == 1 else 1 - (1 - self.share) * speed
+        share = 1 - (1 - self.share) * speed if self.slows_share and speed != 1 else self.share
         posterior = log_weights + speed * gained
         posterior = np.exp(posterior - posterior.max())
-        return np.asarray(np.log(posterior * (share / posterior.sum()) + (1 - share) / len(posterior)))
+        return np.asarray(np.log(posterior * (share / posterior.sum()) + (1 - share) * self.prior / self.prior.sum()))
 
 
 def _product(exponents: np.ndarray, bounded: np.ndarray, counts: Counts = None) -> np.ndarray:

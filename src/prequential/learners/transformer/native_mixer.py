@@ -29,7 +29,8 @@ class NativeMixer(Mixer):
         super().__init__(num_experts, **more)
         self._native = native
         self._options: dict[str, Any] = {
-            "share": self.share, "learning_rates": self._learning_rates.ravel(), "lowest": LOWEST, "largest": LARGEST,
+            "share": self.share, "slows_share": self.slows_share, "prior": self.prior, "lowest": LOWEST, "largest": LARGEST,
+            "learning_rates": self._learning_rates.ravel(),
         }  # fmt: skip
 
     @property

@@ -240,6 +240,7 @@ class OneRow:
             mix, self._rates = self._mix, self._mixer.learning_rates
             mix.log_probs, mix.parts, mix.mixed = self._stream.log_probs, address(self._parts), address(self._mixed)
             mix.learning_rates, mix.share = address(self._rates), self._mixer.share
+            mix.prior, mix.slows_share = address(self._mixer.prior), self._mixer.slows_share
             mix.lowest, mix.largest = LOWEST, LARGEST
         self._mix.predictions, self._mix.products = M, R
         self._num_classes = K

@@ -104,7 +104,8 @@ def make_parts(
         seed=settings.seed,
     )
     others = make_experts(settings, inputs, num_classes=num_classes, native=native)
-    ensemble = Ensemble(network, others, open_ended=labels.open_ended, native=native)
+    quick = settings.mixing == "quick"
+    ensemble = Ensemble(network, others, open_ended=labels.open_ended, quick=quick, native=native)
     return Parts(inputs, ensemble, replay, trainer)
 
 

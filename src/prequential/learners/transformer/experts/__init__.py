@@ -5,11 +5,12 @@ from prequential.learners.transformer.experts.expert import Expert, Predicted
 from prequential.learners.transformer.experts.knn import KNNExpert
 from prequential.learners.transformer.experts.native_boosting import make_grower
 from prequential.learners.transformer.experts.network import NetworkExpert
+from prequential.learners.transformer.experts.recent_labels import RecentLabelsExpert
 from prequential.learners.transformer.experts.trees import TreesExpert
 from prequential.native.experts import NativeExperts
 from prequential.settings import Settings
 
-__all__ = ["Expert", "KNNExpert", "NetworkExpert", "Predicted", "TreesExpert", "make_experts"]
+__all__ = ["Expert", "KNNExpert", "NetworkExpert", "Predicted", "RecentLabelsExpert", "TreesExpert", "make_experts"]
 
 
 def make_experts(
@@ -32,5 +33,9 @@ def make_experts(
             width=inputs.width,
             num_classes=num_classes,
             grower=make_grower(log_probs=native is not None),
+        )
+    if settings.recent_labels:
+        experts["recent_labels"] = RecentLabelsExpert(
+            chunk_size=settings.chunk_size, num_classes=num_classes, native=native
         )
     return experts

@@ -20,7 +20,8 @@ class Expert(Protocol):
     """Predicts labels beside other experts; the mixer weighs them by how well each of them did.
 
     A new one is a file here and a line in `make_experts`. It keeps two versions of what it knows, committed and current
-    (`learners/versioned.py`), and its state is of arrays, tensors and JSON values.
+    (`learners/versioned.py`), and its state is of arrays, tensors and JSON values. One that says little alone has
+    `auxiliary = True`: the mixer then starts with less of it.
     """
 
     num_predictions: int  # M, of each example
