@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 CHOSEN = (
     "equal_those and (odd_widths or tiny or one_class or none_seen or late or no_window or copy or joint) "
     "or any_length or one_call or any_layout or any_number_of_threads or grow or refused or queries or first_values "
-    "or neighbors and not 1000"
+    "or neighbors and not 1000 or predictions_between or memory_of_its_own"
 )
 OVERFLOW = 'extern "C" int last(const int *values, int count) { return values[count]; }\n'
 
@@ -63,7 +63,9 @@ def test_an_overflow_is_found(tmp_path):
 def test_nothing_outside_its_buffers_is_read_or_written(tmp_path):
     preloaded()
     library = compile_library(tmp_path / "sanitized.so", sanitize=True)
-    files = [*sorted(HERE.glob("test_transformer*.py")), HERE / "test_experts.py", HERE / "test_native_trees.py"]
+    one_row = HERE.parent / "learners" / "transformer" / "test_one_row.py"
+    others = [HERE / "test_experts.py", HERE / "test_native_trees.py", one_row]
+    files = [*sorted(HERE.glob("test_transformer*.py")), *others]
     options = ["-o", "addopts=", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "--import-mode=importlib"]
     done = run(
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 
 import httpx
@@ -228,6 +229,12 @@ def test_prometheus_health_and_openapi(service):
     names = set(page["components"]["schemas"])
     used = {part.split('"')[0] for part in json.dumps(page).split("#/components/schemas/")[1:]}
     assert used <= names
+    shown = service.call("GET", "/docs", token=None).text  # works without internet
+    sources = re.findall(r'(?:src|href)="([^"]+)"', shown)
+    assert sources
+    for source in sources:
+        assert source.startswith("/")
+        assert service.call("GET", source, token=None).status_code == 200
 
 
 def test_it_ends_with_everything_saved(service):

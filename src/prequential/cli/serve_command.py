@@ -13,6 +13,7 @@ from prequential.errors import BadSetting, MissingExtra
 
 LIMITS = Group("Limits", sort_key=2)
 TENANT_TOKEN = "PREQUENTIAL_TENANT_TOKEN"
+NEEDED = ("fastapi", "fastapi_offline", "starlette", "uvicorn", "pydantic", "prometheus_client")  # what [serve] brings
 
 serve_app = App(name="serve", help="Serve learners over HTTP: predict now, learn when the label comes.")
 
@@ -77,7 +78,7 @@ def serve(
         from prequential.serve.server import run_server
         from prequential.serve.service import Options, Service
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"):
+        if (error.name or "").partition(".")[0] in NEEDED:
             raise MissingExtra("prequential serve", "serve") from None
         raise
     if workers < 1 or not 0 <= port < 65536:
@@ -95,7 +96,7 @@ def serve(
         token = service.create_first(tenant, given)
         if given is None and token is not None:
             print(f"token of {tenant}: {token}", file=sys.stderr, flush=True)
-    print(f"http://{host}:{port}/docs", file=sys.stderr, flush=True)
+    print(f"http://{host}:{port}/ (API: /docs)", file=sys.stderr, flush=True)
     run_server(service, host=host, port=port, log_format=log_format, concurrency=max_connections)
 
 

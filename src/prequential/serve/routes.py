@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from prequential import __version__
@@ -42,7 +43,7 @@ def make_app(service: Service) -> FastAPI:
         yield
         await service.stop()
 
-    app = FastAPI(
+    app = FastAPIOffline(  # /docs works without internet
         title="prequential",
         version=__version__,
         description="Predict now, learn when the label comes. Every tenant has a learner and a token of its own.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from prequential.learners.transformer.native_engine import NativePasses
 from prequential.learners.transformer.native_mixer import NativeMixer
 from prequential.native.experts import NO_START, address
 from prequential.native.one_row import MORE_TO_NORMALIZE, OneRowStruct, RowAddresses, one_row_functions
-
-if TYPE_CHECKING:
-    pass
 
 
 class OneRow:
