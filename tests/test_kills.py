@@ -24,7 +24,7 @@ def killed(out: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("run", 6), ("live", 12), ("asked", 8), ("save", 10), ("compare", 4), ("sweep", 4)]
+    ("kind", "count"), [("run", 5), ("live", 8), ("asked", 6), ("save", 7), ("compare", 3), ("sweep", 3)]
 )
 def test_nothing_is_lost_doubled_different_or_left_over(tmp_path: Path, kind: str, count: int) -> None:
     if kind == "sweep":

@@ -189,7 +189,7 @@ def cut(out: Path, *arguments: str, code: str | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("study", "count"), [("home save", 18), ("home sync", 18), ("home 4", 18), ("save", 12), ("run", 8)]
+    ("study", "count"), [("home save", 12), ("home sync", 12), ("home 4", 12), ("save", 8), ("run", 6)]
 )
 def test_promises_are_kept(tmp_path: Path, study: str, count: int) -> None:
     found = cut(tmp_path, "--study", study, "--count", str(count), "--seed", "1")["studies"][study]

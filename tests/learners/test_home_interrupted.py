@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from prequential.errors import BadInput, StorageError
-from prequential.learners.transformer.ensemble import Ensemble
 from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.trainer import Trainer
 from prequential.storage.checkpoint import same_state
@@ -80,10 +79,10 @@ class TestAllOrNothing:
             one.learn_many(xs, ys)
         assert same_state(other.state_dict(), learner.state_dict())
 
-    @pytest.mark.parametrize("where", ["_take", "extend"])
+    @pytest.mark.parametrize("where", ["_take", "_extend"])
     @pytest.mark.parametrize("error", [MemoryError, RuntimeError, KeyboardInterrupt])
     def test_a_step_that_breaks_off(self, tmp_path, monkeypatch, where, error):
-        owner = Trainer if where == "_take" else Ensemble
+        owner = Trainer if where == "_take" else Learner
         original, calls = getattr(owner, where), []
 
         def broken(trainer, *args, **kwargs):
@@ -131,7 +130,7 @@ class TestAllOrNothing:
     def test_the_first_example_refused_leaves_nothing_behind(self, monkeypatch):
         learner = make()
         with monkeypatch.context() as patch:
-            patch.setattr(Ensemble, "extend", lambda *_: (_ for _ in ()).throw(RuntimeError("no")))
+            patch.setattr(Learner, "_extend", lambda *_: (_ for _ in ()).throw(RuntimeError("no")))
             with pytest.raises(RuntimeError):
                 learner.learn([1.0, 2.0, 3.0], "ham")
         assert learner.shape is None

@@ -256,8 +256,9 @@ def threads():
 
 @pytest.mark.parametrize("call", ["predict", "forward"])
 def test_predictions_use_one_core(threads, monkeypatch, call):
+    """Of torch; the native core is told the number of threads."""
     x, y = examples(24)
-    learner = make()
+    learner = make(engine="torch")
     learner.learn_many(x[:16], y[:16])
     used = []
     passes = type(learner._parts.ensemble.network.passes)

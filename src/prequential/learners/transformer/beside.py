@@ -16,9 +16,11 @@ class Beside:
 
     Examples
     --------
-    >>> beside = Beside(lambda: print("done"))
+    >>> done = []
+    >>> beside = Beside(lambda: done.append("in another thread"))
     >>> beside.join()
-    done
+    >>> done
+    ['in another thread']
     """
 
     def __init__(self, call: Callable[[], object]) -> None:

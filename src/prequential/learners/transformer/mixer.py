@@ -95,7 +95,7 @@ class Mixer:
     >>> mixer = Mixer(2, learning_rates=())
     >>> good, poor = np.log([[0.9, 0.1]] * 3), np.log([[0.5, 0.5]] * 3)
     >>> np.exp(mixer.commit(np.stack([good, poor]), np.array([0, 0, 0])))[:, 0].round(2).tolist()
-    [0.7, 0.76, 0.8]
+    [0.7, 0.76, 0.81]
     """
 
     def __init__(
