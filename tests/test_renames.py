@@ -19,6 +19,7 @@ from prequential.renames import OPTIONS, SETTINGS, RenamedSetting, current_names
 from prequential.runs.run import Run
 from prequential.runs.run_settings import read_settings, read_stored_settings
 from prequential.settings import Settings
+from prequential.storage.migrations import OLD_DEFAULTS
 from shared.flags import TINY_FLAGS
 
 TINY = [*TINY_FLAGS, "--tasks", "1", "--task-length", "20"]
@@ -91,7 +92,7 @@ def test_files_of_users_warn_once_and_those_of_runs_do_not(tmp_path: Path):
     assert len(warned) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert read_stored_settings(path)[1] == {**expected, "neighbor_metric": "fixed"}  # as it was then
+        assert read_stored_settings(path)[1] == {**expected, **OLD_DEFAULTS[4], **OLD_DEFAULTS[5]}  # as it was then
     path.write_text("rate = 0.5\n[learner]\nlearning_rate = 0.5\n")
     with pytest.raises(BadSetting, match="rate is now called learning_rate, and it is given twice; leave out rate"):
         read_settings(path)

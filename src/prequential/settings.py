@@ -20,7 +20,7 @@ LOWEST = {
         ("width", "depth", "chunk_size", "num_streams", "num_query_heads", "mlp_width", "lr_decay_examples"), 1
     ),
     **dict.fromkeys(
-        ("window", "warmup_examples", "freeze_at", "num_neighbors", "recent_window", "num_trees", "seed"), 0
+        ("window", "warmup_examples", "freeze_at", "num_neighbors", "recent_window", "change_half_life", "num_trees", "seed"), 0
     ),
     "label_delay": 0,
     **dict.fromkeys(("learning_rate", "joint_learning_rate", "extractor_learning_rate", "weight_decay"), 0),
@@ -77,12 +77,15 @@ class Settings:
     features on and none from 257 on. 0: off."""
     neighbor_metric: Literal["learned", "fixed"] = "learned"
     """kNN expert: learn how much each feature counts in the distance, or let all count the same."""
-    num_trees: int = 0
+    change_half_life: int | None = None
+    """Give each feature also as its difference from a moving average, in which the weight of a row halves with every so
+    many later ones; by default 16 in mixed for up to 64 features. 0: off."""
+    num_trees: int | None = None
     """Trees expert: predict also by so many gradient-boosted trees on the latest examples, the oldest of which are
-    replaced all the time; 100 is a good number for tables. 0: off."""
-    recent_labels: bool = False
-    """Predict also by the latest labels alone, whatever the inputs are."""
-    mixing: Literal["steady", "quick"] = "quick"
+    replaced all the time; by default 100 in mixed for up to 256 features. 0: off."""
+    recent_labels: bool | None = None
+    """Predict also by the latest labels alone, whatever the inputs are; by default in mixed."""
+    mixing: Literal["steady", "quick"] = "steady"
     """What is spread over all experts after each example: 0.1 % of their weights (steady), or 2 % and less where labels
     are late (quick)."""
     learning_rate: float = 0.06
@@ -130,7 +133,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value >= low:
                 raise BadSetting(f"{name} ({say_number(value)}) must be at least {low}")
-        if self.num_trees > MOST_TREES:
+        if self.num_trees is not None and self.num_trees > MOST_TREES:
             raise BadSetting(f"num_trees ({say_number(self.num_trees)}) must be at most {MOST_TREES:,}")
         for name in ("beta1", "beta2", "ema_decay"):
             if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
@@ -223,5 +226,6 @@ def say_number(value: Any) -> str:
 def for_digits() -> Settings:
     """The settings of the demonstration: fewer blocks and more replay, as its tasks are short and many."""
     return Settings(
-        depth=2, window=256, chunk_size=50, num_streams=8, learning_rate=0.064, recent_window=0, num_neighbors=0
-    )
+        depth=2, window=256, chunk_size=50, num_streams=8, learning_rate=0.064, recent_window=0, num_neighbors=0,
+        change_half_life=0, num_trees=0, recent_labels=False,
+    )  # fmt: skip

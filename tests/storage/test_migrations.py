@@ -40,10 +40,10 @@ CLOSE = 2e-5  # nats; on the machine that made the files, losses are equal to th
 # baselines that start now give labels not seen yet another weight than they did then, which shows in short runs
 CLOSE_OF_BASELINES = 0.1
 
-# The settings of format 4. Another one must have a default that changes nothing, or a step that sets the old value.
-FORMAT_4 = """
+# The settings of format 5. Another one must have a default that changes nothing, or a step that sets the old value.
+FORMAT_5 = """
 method model width depth num_query_heads mlp_width window chunk_size num_streams updates positions label_init_std use_input
-extractor channel_order standardize recent_window num_neighbors neighbor_metric num_trees recent_labels mixing learning_rate joint_learning_rate extractor_learning_rate weight_decay beta1
+extractor channel_order standardize recent_window num_neighbors neighbor_metric change_half_life num_trees recent_labels mixing learning_rate joint_learning_rate extractor_learning_rate weight_decay beta1
 beta2 warmup_examples lr_decay lr_decay_examples ema_decay freeze_at label_delay async_steps precision seed engine
 """
 
@@ -211,8 +211,8 @@ class TestSteps:
         assert sorted(migrations.STEPS) == list(range(2, migrations.FORMAT + 1))
 
     def test_new_settings_change_nothing_in_older_files(self):
-        """Where this fails, read `storage/migrations.py`, then add the setting to FORMAT_4."""
-        assert {field.name for field in fields(Settings)} == set(FORMAT_4.split())
+        """Where this fails, read `storage/migrations.py`, then add the setting to FORMAT_5."""
+        assert {field.name for field in fields(Settings)} == set(FORMAT_5.split())
 
     def test_a_checkpoint_without_a_newer_setting_is_resumed(self, tmp_path):
         settings = Settings(width=8, num_query_heads=2, depth=1, window=8, chunk_size=8)
@@ -230,7 +230,7 @@ class TestSteps:
             assert not refused or "width" in str(reason)
 
     def test_the_state_of_a_learner_can_be_renamed(self, tmp_path, monkeypatch, format_2):
-        """What a restructured learner does: it writes format 4, with another key, and still reads the older ones."""
+        """What a restructured learner does: it writes format 6, with another key, and still reads the older ones."""
 
         def renamed(kind: str, state: dict) -> dict:
             assert kind in ("Learner", "KalmanNetwork", "ExperienceReplay", "ReplayStreams")

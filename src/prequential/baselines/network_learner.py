@@ -77,6 +77,7 @@ class NetworkLearner(ChunkedLearner):
             "extractor": extractor,
             "standardize": standardize,
             "recent_window": 0,
+            "change_half_life": 0,
             "num_streams": 1,
         }
         self._inputs_like = Settings(**like)
@@ -168,13 +169,13 @@ class NetworkLearner(ChunkedLearner):
             return uniform_log_proba(len(x), self.labels.capacity)
         num_seen = np.full(len(x), self.num_seen)
         with torch.no_grad():
-            log_probs = self._log_probs(self._tensor(self.inputs.predict(x)[0]), num_seen)
+            log_probs = self._log_probs(self._tensor(self.inputs.predict(x)[0].features), num_seen)
             return prior_where_nan(log_probs.cpu().numpy(), num_seen)
 
     def _extend(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> np.ndarray:
         assert self.inputs is not None
         with torch.no_grad():
-            log_probs = self._observe_inputs(self._tensor(self.inputs.extend(x)), class_ids)
+            log_probs = self._observe_inputs(self._tensor(self.inputs.extend(x).features), class_ids)
             return prior_where_nan(log_probs.cpu().numpy(), num_seen_before(class_ids, self.num_seen))
 
     def _train_chunk(self, x: np.ndarray, class_ids: np.ndarray, lags: np.ndarray | None) -> None:

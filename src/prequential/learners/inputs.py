@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from prequential.errors import BadSetting
+from prequential.learners.moving_average import MovingAverage
 from prequential.learners.normalizer import After, Normalizer, bounded
 from prequential.learners.outliers import Hint
 from prequential.learners.versioned import Versioned
@@ -18,13 +19,50 @@ from prequential.storage.checkpoint import allow
 COMPARISONS = 2**18  # of single features, to find the neighbors of an example
 CHANNELS = (1, 3, 4)  # of ordinary images
 FEW = 256  # up to so many features, each is also given relative to the recent past
+CHANGING = 64  # up to so many, each is also given as its difference from a moving average
+HALF_LIFE = 16  # of that average, in rows
+TREES = 100
 SUMS = ("count", "mean", "square")
+
+
+class Statistics:
+    """What is known of earlier examples, as far as inputs depend on it. Replaced by `copy`, never changed in place.
+
+    Parameters
+    ----------
+    normalizer, average
+        Of the features, where they are normalized, and where their differences from a moving average are given.
+    """
+
+    def __init__(self, normalizer: Normalizer | None, average: MovingAverage | None) -> None:
+        self.normalizer, self.average = normalizer, average
+
+    def copy(self) -> Statistics:
+        return Statistics(copy.copy(self.normalizer), self.average)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {} if self.normalizer is None else self.normalizer.state_dict()
+        return state if self.average is None else {**state, "average": self.average.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(state)
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+
+
+class Rows(NamedTuple):
+    """Examples as the learner takes them."""
+
+    features: np.ndarray  # (n, features) or images, for the network
+    raw: np.ndarray  # (n, ...) as they came, with differences from the moving average where these are given
 
 
 class Inputs:
     """Turns examples like the first one into float arrays: (n, features), or (n, channels, height, width) for images.
 
     Vectors are normalized by the statistics of the past, in two versions as everything else: committed and current.
+    Each feature of a vector can be given a second time, as its difference from a moving average of the rows before.
 
     Parameters
     ----------
@@ -50,110 +88,134 @@ class Inputs:
         self.image_shape = (*shape[1:], shape[0]) if self._channels_first else shape  # channels last
         self._vectors = self.extractor == "none"
         self.width = int(np.prod(shape))  # numbers of one x
+        mixes = settings.method == "mixed" and settings.use_input and self._vectors
+        self.normalizes = not image if settings.standardize is None else settings.standardize and self._vectors
+        half_life = settings.change_half_life
+        if half_life is None:
+            half_life = HALF_LIFE if mixes and self.normalizes and self.width <= CHANGING else 0
+        if half_life and not self.normalizes:
+            raise BadSetting(f"change_half_life ({half_life}) needs standardized vectors, but x has shape {shape}")
+        self._half_life = half_life
+        self.wide = self.width * (2 if half_life else 1)  # with the differences from the moving average
         self._recent = (
             settings.recent_window if settings.recent_window is not None else (300 if self.width <= FEW else 0)
         )
         self.num_neighbors = settings.num_neighbors or 0
-        if settings.num_neighbors is None and settings.method == "mixed" and settings.use_input and self._vectors:
+        if settings.num_neighbors is None and mixes:
             self.num_neighbors = min(4096, COMPARISONS // self.width) if self.width <= FEW else 0
         if self.num_neighbors and not self._vectors:
             raise BadSetting(f"num_neighbors ({self.num_neighbors}) needs vectors, but x has shape {shape}")
-        self.num_trees = settings.num_trees
+        self.num_trees = settings.num_trees or 0
+        if settings.num_trees is None and mixes:
+            self.num_trees = TREES if self.width <= FEW else 0
         if self.num_trees and not self._vectors:
             raise BadSetting(f"num_trees ({self.num_trees}) needs vectors, but x has shape {shape}")
-        self.normalizes = not image if settings.standardize is None else settings.standardize and self._vectors
-        self.features = self.width * (2 if self.normalizes and self._recent else 1) if self._vectors else 0
-        self._normalizer = Versioned(self._make_normalizer()) if self.normalizes else None
+        self.features = self.wide * (2 if self.normalizes and self._recent else 1) if self._vectors else 0
+        self._statistics = Versioned(self.new_statistics())
 
-    def predict(self, x: np.ndarray) -> tuple[np.ndarray, After | None]:
+    def predict(self, x: np.ndarray) -> tuple[Rows, After | None]:
         """Examples to predict, each as the next one; for one alone, also the statistics with it. Changes nothing."""
-        if self._normalizer is None:
-            return self._scaled(x), None
+        raw, normalizer = self.next_rows(x), self._statistics.current.normalizer
+        if normalizer is None:
+            return Rows(self._scaled(x), raw), None
         if len(x) > 1:
-            return self._normalizer.current.transform_each(self._flat(x)), None
-        return self._normalizer.current.peek(self._flat(x))
+            return Rows(normalizer.transform_each(self._flat(raw)), raw), None
+        features, after = normalizer.peek(self._flat(raw))
+        return Rows(features, raw), after
+
+    def next_rows(self, x: np.ndarray) -> np.ndarray:
+        """Examples, each as the next one, as experts see them that take no features. Changes nothing."""
+        average = self._statistics.current.average
+        return x if average is None else average.widen_each(self._flat(x))
 
     @property
     def calm_normalizer(self) -> Normalizer | None:
         """What normalizes the next example, where the native core can do it; None: `predict` has to."""
-        current = None if self._normalizer is None else self._normalizer.current
+        current = self._statistics.current.normalizer
         return current if current is not None and current.calm else None
 
-    def predict_sequence(self, x: np.ndarray, first: int) -> np.ndarray:
+    def predict_sequence(self, x: np.ndarray, first: int) -> Rows:
         """Examples asked one after another, from number `first` on; those before it have no label yet, but count."""
-        if self._normalizer is None:
-            return self._scaled(x[first:])
-        return self._normalizer.current.transform_sequence(self._flat(x))[0][first:]
+        now = self._statistics.current
+        raw = x if now.average is None else now.average.widen(self._flat(x))[0]
+        if now.normalizer is None:
+            return Rows(self._scaled(x[first:]), raw[first:])
+        return Rows(now.normalizer.transform_sequence(self._flat(raw))[0][first:], raw[first:])
 
-    def extend(self, x: np.ndarray, predicted: tuple[np.ndarray, After | None] | None = None) -> np.ndarray:
+    def extend(self, x: np.ndarray, predicted: tuple[np.ndarray, After | None] | None = None) -> Rows:
         """Examples after the chunk boundary; `predicted` is what `predict` gave for this very example, if it did."""
-        if self._normalizer is None:
-            return self._scaled(x) if predicted is None else predicted[0]
-        current = self._normalizer.current
-        features, after = current.transform_sequence(self._flat(x)) if predicted is None else predicted
+        now = self._statistics.current
+        raw, average = (x, None) if now.average is None else now.average.widen(self._flat(x))
+        if now.normalizer is None:
+            return Rows(self._scaled(x) if predicted is None else predicted[0], raw)
+        features, after = now.normalizer.transform_sequence(self._flat(raw)) if predicted is None else predicted
         assert after is not None
-        self._normalizer.extend(current.moved(after))
-        return features
+        self._statistics.extend(Statistics(now.normalizer.moved(after), average))
+        return Rows(features, raw)
 
     def transform_chunk(self, x: np.ndarray) -> np.ndarray:
         """A chunk or its beginning, from the last boundary on. Changes nothing."""
-        if self._normalizer is None:
-            return self._scaled(x)
-        return self.transform_replayed(x, copy.copy(self._normalizer.committed))
+        return self.transform_replayed(x, self._statistics.committed.copy()).features
 
-    def commit(self, x: np.ndarray) -> np.ndarray:
+    def commit(self, x: np.ndarray) -> Rows:
         """A whole chunk, from the last boundary on."""
-        if self._normalizer is None:
-            return self._scaled(x)
-        committed = copy.copy(self._normalizer.committed)
-        features = self.transform_replayed(x, committed)
-        self._normalizer.commit(committed)
-        return features
+        committed = self._statistics.committed.copy()
+        rows = self.transform_replayed(x, committed)
+        self._statistics.commit(committed)
+        return rows
 
-    def new_normalizer(self) -> Normalizer | None:
-        """Empty statistics, for a replay stream that begins; None where nothing is normalized."""
-        return self._make_normalizer() if self.normalizes else None
+    def new_statistics(self) -> Statistics:
+        """Empty ones, for a replay stream that begins."""
+        if not self.normalizes:
+            return Statistics(None, None)
+        average = MovingAverage(self.width, half_life=self._half_life, native=self._native) if self._half_life else None
+        return Statistics(Normalizer(self.wide, recent=self._recent or None, native=self._native), average)
 
-    def transform_replayed(self, x: np.ndarray, normalizer: Normalizer | None) -> np.ndarray:
+    def transform_replayed(self, x: np.ndarray, statistics: Statistics) -> Rows:
         """A whole chunk by these statistics, which move on with it."""
+        raw, normalizer = x, statistics.normalizer
         if normalizer is None:
-            return self._scaled(x)
+            return Rows(self._scaled(x), raw)
         if not len(x):  # all of it is damaged on disk
-            return np.empty((0, self.features), np.float32)
-        features, after = normalizer.transform_sequence(self._flat(x))
+            return Rows(np.empty((0, self.features), np.float32), raw)
+        if statistics.average is not None:
+            raw, statistics.average = statistics.average.widen(self._flat(x))
+        features, after = normalizer.transform_sequence(self._flat(raw))
         normalizer.take(after)
         normalizer.forget()  # at the end of every chunk, so that it does not depend on the sizes examples come in
-        return features
+        return Rows(features, raw)
 
     def past(self, x: np.ndarray) -> np.ndarray:
         """Any examples of the past, by the committed statistics. Changes nothing."""
-        return self._scaled(x) if self._normalizer is None else self._normalizer.committed.apply(self._flat(x))
+        committed = self._statistics.committed
+        if committed.normalizer is None:
+            return self._scaled(x)
+        raw = self._flat(x) if committed.average is None else committed.average.widen_each(self._flat(x))
+        return committed.normalizer.apply(raw)
 
     def hints(self) -> list[Hint]:
         """Values far outside a feature's range that recur."""
-        return [] if self._normalizer is None else self._normalizer.current.hints()
+        normalizer = self._statistics.current.normalizer
+        return [] if normalizer is None else [hint for hint in normalizer.hints() if hint.feature < self.width]
 
     def state_dict(self) -> dict[str, Any]:
-        if self._normalizer is None:
+        if not self.normalizes:
             return {}
         return {
-            "committed": self._normalizer.committed.state_dict(),
-            "current": self._normalizer.current.state_dict(),
+            "committed": self._statistics.committed.state_dict(),
+            "current": self._statistics.current.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self._normalizer is None:
+        if not self.normalizes:
             return
         if "border" in state:  # as an earlier version wrote it
             state = {"committed": migrate_statistics(state["border"]), "current": migrate_statistics(state["live"])}
-        committed, current = self._make_normalizer(), self._make_normalizer()
+        committed, current = self.new_statistics(), self.new_statistics()
         committed.load_state_dict(state["committed"])
         current.load_state_dict(state["current"])
-        self._normalizer.commit(committed)
-        self._normalizer.extend(current)
-
-    def _make_normalizer(self) -> Normalizer:
-        return Normalizer(self.width, recent=self._recent or None, native=self._native)
+        self._statistics.commit(committed)
+        self._statistics.extend(current)
 
     def _flat(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), -1)

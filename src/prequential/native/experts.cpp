@@ -760,3 +760,34 @@ EXPORT int64_t prequential_normalize(
     }
     return n;
 }
+
+// ---- The moving average ----
+
+// Rows (n, width) and their differences from the moving average of each feature, side by side (n, 2 width). The state
+// (3, width) has how many values came, their average and the average distance from it; it moves on with every row.
+// A value moves the average as if it were at most `bound` average distances away. NaN: not measured.
+EXPORT int prequential_widen(
+    const double* x, int64_t n, int64_t width, double* state, double rate, double bound, double* out
+) {
+    if (n < 0 || width < 0) return 1;
+    double *count = state, *mean = count + width, *distance = mean + width;
+    for (int64_t i = 0; i < n; i++, x += width, out += 2 * width) {
+        for (int64_t c = 0; c < width; c++) {
+            const double value = x[c];
+            const bool measured = value == value;
+            if (measured && count[c] == 0) mean[c] = value;
+            const double difference = value - mean[c];
+            out[c] = value;
+            out[width + c] = difference;
+            if (!measured) continue;
+            count[c] += 1;
+            const double speed = std::max(rate, 1 / count[c]), far = std::fabs(difference);
+            const double moved = std::min(far, bound * distance[c]);
+            const double step = speed * (difference < 0 ? -moved : moved);
+            mean[c] += step;
+            const double change = speed * ((distance[c] > 0 ? moved : far) - distance[c]);
+            distance[c] += change;
+        }
+    }
+    return 0;
+}

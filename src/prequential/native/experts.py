@@ -1,4 +1,4 @@
-"""kNN, mixer and normalizer of the native core, on the arrays of those that use them."""
+"""kNN, mixer, normalizer and moving average of the native core, on the arrays of those that use them."""
 
 from __future__ import annotations
 
@@ -84,6 +84,9 @@ class NativeExperts:
         self._count_followers = loaded.prequential_count_followers
         self._count_followers.restype = _INT
         self._count_followers.argtypes = [_POINTER, _NUMBER]
+        self._widen = loaded.prequential_widen
+        self._widen.restype = _INT
+        self._widen.argtypes = [_POINTER, *[_NUMBER] * 2, _POINTER, *[_REAL] * 2, _POINTER]
         self._normalize = loaded.prequential_normalize
         self._normalize.restype = _NUMBER
         self._normalize.argtypes = [
@@ -350,6 +353,14 @@ class NativeExperts:
         if done < 0:
             raise IndexError("statistics of impossible sizes")
         return out, done
+
+    def widen(self, x: np.ndarray, state: np.ndarray, *, rate: float, bound: float, out: np.ndarray) -> None:
+        """What `MovingAverage.widen` does with rows (n, width) float64; the state (3, width) moves on in place."""
+        n, width = x.shape
+        if not n or not width:
+            return
+        if self._widen(address(x), n, width, address(state), rate, bound, address(out)):
+            raise IndexError("a moving average of impossible sizes")
 
 
 class RecentLabels(ctypes.Structure):

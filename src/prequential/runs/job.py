@@ -17,6 +17,7 @@ from prequential.registry import is_transformer
 from prequential.runs.run_settings import MAY_CHANGE, RunSettings, read_stored_settings, write_settings
 from prequential.settings import Settings
 from prequential.storage.files import DirectoryLock, LockHeld, write_atomically
+from prequential.storage.migrations import OLD_DEFAULTS
 from prequential.storage.sealed import is_damaged, read_json, sealed_toml, write_sealed
 
 WRITE_SECONDS = 1.0  # how often progress is written
@@ -41,7 +42,7 @@ class Job:
 def check_same_settings(job: Job, run: RunSettings, learner: Settings) -> None:
     """Refuses to resume a job that was started with other settings; those that results do not depend on may differ.
 
-    So may `reading`, as a run goes on with that of its directory, and so does one from before metrics were learned.
+    So may `reading`, as a run goes on with that of its directory, and settings whose default was another one then.
     """
     if not job.settings.is_file() or is_damaged(job.settings):
         return
@@ -63,9 +64,13 @@ def write_job_settings(job: Job, run: RunSettings, learner: Settings) -> None:
 
 
 def _as_begun(stored: dict[str, Any], learner: Settings) -> Settings:
-    """The settings, but with the fixed metric of a job from before metrics were learned."""
-    is_older = stored.get("neighbor_metric") == "fixed" and learner.neighbor_metric == Settings.neighbor_metric
-    return replace(learner, neighbor_metric="fixed") if is_older else learner
+    """The settings, but where a job from an earlier version has other defaults, with those."""
+    older: dict[str, Any] = {}
+    for defaults in OLD_DEFAULTS.values():
+        for name, value in defaults.items():
+            if stored.get(name) == value and getattr(learner, name) == getattr(Settings, name):
+                older[name] = value
+    return replace(learner, **older)
 
 
 def run_job(directory: Path, parent: int | None = None, *, trust: bool = False) -> str:

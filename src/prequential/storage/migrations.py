@@ -16,6 +16,7 @@ the default changes what an older learner does, the step sets the old value.
 | 2 | a checksum for every array; a journal in one log |
 | 3 | settings and options have the names that the field uses |
 | 4 | the kNN expert learns its metric; learners from before go on with a fixed one |
+| 5 | trees, recent labels, changes of the inputs and a steady mixer by default; learners from before go on without |
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from prequential.renames import OPTIONS, SETTINGS, current_names
 
-FORMAT = 4  # of what is written
+FORMAT = 5  # of what is written
 
 Content = dict[str, Any]
 
@@ -79,19 +80,36 @@ def _renamed_state(kind: str, state: Content) -> Content:
     return {name: _renamed_state(kind, value) if isinstance(value, dict) else value for name, value in renamed.items()}
 
 
-def _fixed_metric(settings: Content) -> Content:
-    return {"neighbor_metric": "fixed", **settings}
+# What settings were before the version in which they came, or before another default: by format.
+OLD_DEFAULTS: dict[int, Content] = {
+    4: {"neighbor_metric": "fixed"},
+    5: {"change_half_life": 0, "num_trees": 0, "recent_labels": False, "mixing": "quick"},
+}
 
 
-def _fixed_metric_config(kind: str, config: Content) -> Content:
-    is_transformer = "num_neighbors" in config  # a run's checkpoint does not name the kind
-    return _fixed_metric(config) if is_transformer else config
+def defaults_since(version: int) -> Content:
+    """Settings whose defaults have changed since a format, with those they had then."""
+    return {name: value for number, old in OLD_DEFAULTS.items() if number > version for name, value in old.items()}
+
+
+def _old_defaults(version: int) -> Step:
+    """Learners of an earlier format go on with the defaults of that time."""
+
+    def settings(found: Content) -> Content:
+        return {**OLD_DEFAULTS[version], **found}
+
+    def config(kind: str, found: Content) -> Content:
+        is_transformer = "num_neighbors" in found  # a run's checkpoint does not name the kind
+        return settings(found) if is_transformer else found
+
+    return Step(settings=settings, config=config)
 
 
 STEPS: dict[int, Step] = {
     2: Step(),
     3: Step(settings=_renamed_settings, config=_renamed_config, state=_renamed_state),
-    4: Step(settings=_fixed_metric, config=_fixed_metric_config),
+    4: _old_defaults(4),
+    5: _old_defaults(5),
 }
 
 

@@ -20,7 +20,7 @@ from prequential.renames import OPTIONS, SETTINGS, current_names, one_warning
 from prequential.runs.run_settings import MAY_CHANGE, RunSettings, placed_settings
 from prequential.settings import Settings, for_digits
 from prequential.specs import fits, nearest, parse_call, say_kind
-from prequential.storage.migrations import FORMAT
+from prequential.storage.migrations import FORMAT, defaults_since
 from prequential.storage.toml import read_toml
 from prequential.streams.open import check_spec
 from prequential.streams.spec import StreamSpec
@@ -137,14 +137,17 @@ class SweepPlan:
             found.setdefault(json.dumps(point, sort_keys=True), point)
         return list(found.values())
 
-    def settings_of(self, point: Point, seed: int, version: int = FORMAT) -> tuple[RunSettings, Settings]:
-        """The settings of one run; options of its learner have the names of a format."""
+    def settings_of(
+        self, point: Point, seed: int, version: int = FORMAT, *, names: int = FORMAT
+    ) -> tuple[RunSettings, Settings]:
+        """The settings of one run, with the defaults of a format; options of its learner have the names of another."""
         run = {"threads": 1, **self.run, **{name: value for name, value in point.items() if name in RUN}}
-        inside = {stored_name(n, version): v for n, v in point.items() if n not in RUN and n not in LEARNER}
+        inside = {stored_name(n, names): v for n, v in point.items() if n not in RUN and n not in LEARNER}
         options = {name.rpartition(".")[2]: value for name, value in inside.items()}
         if options:
             run["learner"] = with_options(run.get("learner", "transformer"), options)
         base = for_digits() if run.get("stream", "digits") == "digits" else Settings()
+        base = base.changed(**defaults_since(version))
         given = {**self.learner, **{name: value for name, value in point.items() if name in LEARNER}}
         if run.get("images") is not None:
             run["images"] = Path(run["images"])
@@ -155,9 +158,9 @@ class SweepPlan:
 
         Settings that have their defaults are left out, so that it stays the same when there are new ones.
         """
-        run, learner = self.settings_of(point, 0, version)
+        run, learner = self.settings_of(point, 0, version, names=version)
         whole = {**asdict(run), **asdict(learner)}
-        defaults = {**asdict(RunSettings()), **asdict(Settings())}
+        defaults = {**asdict(RunSettings()), **asdict(Settings()), **defaults_since(version)}
         kept = {name: value for name, value in whole.items() if name not in MAY_CHANGE or name in self.vary}
         if version >= 3:
             kept = {name: value for name, value in kept.items() if value != defaults[name]}

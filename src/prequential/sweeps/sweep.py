@@ -274,7 +274,7 @@ class Worker:
 
     def _settings_of(self, point: Point, seed: int) -> tuple[RunSettings, Settings]:
         """The settings of a run; how columns are read stays as it is in the trials that are there."""
-        run, learner = self.plan.settings_of(point, seed)
+        run, learner = self.plan.settings_of(point, seed, self.trials.version)
         return (run if "reading" in point else replace(run, **self._how)), learner
 
     def _failed(self, trial: RunningTrial, seed: int) -> bool:

@@ -461,7 +461,7 @@ def test_what_is_predicted_before_it_is_learnt_changes_no_bit_of_what_is_learnt(
 
 
 def test_where_learning_was_stopped_multiply_accumulates_are_those_of_a_pass():
-    learner = make(num_streams=3, freeze_at=32, ema_decay=0.0, num_neighbors=0)
+    learner = make(num_streams=3, freeze_at=32, ema_decay=0.0, num_neighbors=0, num_trees=0, recent_labels=False)
     chunk = digits(tasks=1, task_length=64).read(0, 64)
     learner.learn_many(chunk.x[:32], chunk.y[:32])
     learning = learner.macs_per_example()

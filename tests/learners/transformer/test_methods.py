@@ -15,7 +15,8 @@ from prequential.storage.checkpoint import same_state
 from prequential.streams.datasets.digits import digits
 
 SMALL = {"width": 16, "num_query_heads": 2, "depth": 2, "window": 20, "chunk_size": 16, "num_streams": 3}
-ONLY_HEADS = {"mlp_width": 64, "ema_decay": 0.0, "num_neighbors": 0}  # what mixed has beside its heads, switched off
+TABULAR = {"num_trees": 0, "recent_labels": False, "change_half_life": 0}  # what mixed has for tables, switched off
+ONLY_HEADS = {"mlp_width": 64, "ema_decay": 0.0, "num_neighbors": 0, **TABULAR}  # and what else it has beside its heads
 VARIANTS = {
     "paper": {"method": "paper"},
     "paper-two-token": {"method": "paper", "model": "two-token"},
@@ -101,7 +102,7 @@ def test_every_head_is_trained_on_its_own_loss_alone(model, monkeypatch):
 
 
 def make_first(model):
-    learner = make(model=model, learning_rate=0.0)
+    learner = make(model=model, learning_rate=0.0, **TABULAR)
     learner.learn_many(np.zeros((16, 64), np.float32), [0] * 16)
     return dict(learner.model.named_parameters())
 
@@ -158,7 +159,7 @@ def test_what_copying_costs_is_counted():
     copying = 20 * (16 + 10)  # examples × (width of a key, labels)
     assert macs["mixed"] - macs["paper"] == 3 * 3 * (2 * copying + 16 * 16)  # passes, streams; the deep one has a map
     assert macs["copy"] == 3 * 3 * (64 * 2 * 16 + copying)
-    whole = make(mlp_width=64, num_neighbors=100)
+    whole = make(mlp_width=64, num_neighbors=100, **TABULAR)
     whole.learn_many(chunk.x, chunk.y)
     # one more forward pass, of the average, and what neighbours are compared by
     assert whole.macs_per_example() == macs["mixed"] * 10 / 9 + 100 * 64
@@ -214,7 +215,7 @@ def test_neighbours_remember_beyond_the_window():
     x, y = kinds[order].astype(np.float32), labels[order].tolist()
     charged = {}
     for neighbours in (0, 192):
-        learner = make(2, window=8, num_neighbors=neighbours)
+        learner = make(2, window=8, num_neighbors=neighbours, **TABULAR)
         learner.learn_many(x, y)
         charged[neighbours] = learner.observe(x, y).log_loss.mean()
     assert charged[192] < charged[0] - 0.2

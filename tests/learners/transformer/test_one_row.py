@@ -53,12 +53,12 @@ def test_with_an_expert_that_only_python_has(settings, exact):
         ensemble.others["frequency"].exact = exact
     assert isinstance(made[0].one_row, OneRow)
     for x, y in zip(X[20:26], Y[20:26], strict=True):
-        features, num_seen = learners[0]._parts.inputs.predict(x[None])[0], np.array([5])
-        one = made[0].one_row.predict(features, 5).copy()
-        whole = made[1].predict(Queries(features, num_seen))
+        (features, raw), num_seen = learners[0]._parts.inputs.predict(x[None])[0], np.array([5])
+        one = made[0].one_row.predict(features, 5, raw=raw).copy()
+        whole = made[1].predict(Queries(features, num_seen, raw=raw))
         assert np.array_equal(one, whole.log_probs)
         one = made[0].one_row.append(features, y, 5).copy()
-        assert np.array_equal(one, made[1].extend(Batch(features, np.array([y]), num_seen), whole))
+        assert np.array_equal(one, made[1].extend(Batch(features, np.array([y]), num_seen, raw=raw), whole))
         for ours, theirs in zip(made[0].mixer.weights, made[1].mixer.weights, strict=True):
             assert np.array_equal(ours, theirs)
 

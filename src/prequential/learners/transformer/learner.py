@@ -21,6 +21,7 @@ from prequential.learners.chunked import Ask
 from prequential.learners.device import find_device
 from prequential.learners.gate import check_float32, check_image_dtype
 from prequential.learners.home_learner import HomeLearner
+from prequential.learners.inputs import Rows
 from prequential.learners.log_proba import uniform_log_proba
 from prequential.learners.normalizer import After
 from prequential.learners.outliers import Hint
@@ -192,16 +193,16 @@ class Learner(HomeLearner):
         one_row = self._parts.ensemble.one_row
         if one_row is not None and len(x) == 1 and not self.settings.label_delay:
             return self._predict_one(one_row, x)
-        features, after = self._parts.inputs.predict(x)
+        rows, after = self._parts.inputs.predict(x)
         num_seen = np.array([self._num_seen.current] * len(x))  # np.full takes three times as long
-        queries = Queries(features, num_seen, raw=x)
+        queries = Queries(rows.features, num_seen, raw=rows.raw)
         if self.settings.label_delay:
             missing = np.zeros(len(x), dtype=np.int64)
             queries = replace(queries, missing=missing, position=missing + self.settings.label_delay)
         with self._parts.trainer.predicting():
             prediction = self._parts.ensemble.predict(queries)
         if len(x) == 1:
-            self._last_prediction = LastPrediction(x.dtype, x.tobytes(), (features, after), prediction)
+            self._last_prediction = LastPrediction(x.dtype, x.tobytes(), (rows.features, after), prediction)
         return prediction.log_probs.copy()  # it is the caller's, and the prediction may be used again
 
     def _predict_one(self, one_row: OneRow, x: np.ndarray) -> np.ndarray:
@@ -209,12 +210,13 @@ class Learner(HomeLearner):
         assert self._parts is not None
         self._parts.trainer.check()
         inputs, num_seen = self._parts.inputs, self._num_seen.current
-        normalizer = inputs.calm_normalizer
-        log_probs = None if normalizer is None else one_row.normalize_and_predict(x, normalizer, num_seen)
-        normalized = None
+        normalizer, normalized, log_probs = inputs.calm_normalizer, None, None
+        if normalizer is not None:
+            log_probs = one_row.normalize_and_predict(inputs.next_rows(x), normalizer, num_seen)
         if log_probs is None:
-            normalized = inputs.predict(x)
-            log_probs = one_row.predict(normalized[0], num_seen, raw=x)
+            (features, raw), after = inputs.predict(x)
+            normalized = features, after
+            log_probs = one_row.predict(features, num_seen, raw=raw)
         self._last_prediction = LastPrediction(x.dtype, x.tobytes(), normalized, None)
         return log_probs.copy()
 
@@ -224,11 +226,11 @@ class Learner(HomeLearner):
         asked = self.position + len(waiting)  # before the first of x
         waiting = waiting[-MAX_LAG:]
         context = min(since, len(waiting), asked % self.stride)
-        features = self._parts.inputs.predict_sequence(np.concatenate([waiting, x]), len(waiting) - context)
+        rows = self._parts.inputs.predict_sequence(np.concatenate([waiting, x]), len(waiting) - context)
         position = len(waiting) + np.arange(len(x))
         num_seen = np.full(len(x), self._num_seen.current)
         chunk = (asked + np.arange(len(x))) // self.stride
-        return self._answer(features, x, num_seen, np.zeros_like(position), position, chunk)
+        return self._answer(rows, num_seen, np.zeros_like(position), position, chunk)
 
     def _observe_late(self, rows: np.ndarray, class_ids: np.ndarray, since: int) -> np.ndarray:
         assert self._parts is not None
@@ -240,16 +242,13 @@ class Learner(HomeLearner):
             # by the statistics of what came before: features of later rows must not reach them
             count, first = part.stop - part.start, max(part.start, part.start + waiting - MAX_LAG)
             context = 0 if part.start else since  # from then on, a label arrives between any two
-            features = inputs.predict_sequence(
-                rows[first : part.stop + waiting], part.start + waiting - first - context
-            )
-            raw = rows[part.start + waiting : part.stop + waiting]
+            asked = inputs.predict_sequence(rows[first : part.stop + waiting], part.start + waiting - first - context)
             num_seen = num_seen_before(class_ids[part], self._num_seen.current)
 
             def predict() -> None:
                 missing = np.arange(count, 0, -1)  # of the labels of this part, which the current state has by now
                 chunk = np.arange(count)  # so that none sees another
-                predicted.append(self._answer(features, raw, num_seen, missing, waiting - missing, chunk))
+                predicted.append(self._answer(asked, num_seen, missing, waiting - missing, chunk))
 
             return predict
 
@@ -258,22 +257,17 @@ class Learner(HomeLearner):
         return join_rows(predicted, num_seen, self.labels.capacity)
 
     def _answer(
-        self,
-        features: np.ndarray,
-        raw: np.ndarray,
-        num_seen: np.ndarray,
-        missing: np.ndarray,
-        position: np.ndarray,
-        chunk: np.ndarray,
+        self, rows: Rows, num_seen: np.ndarray, missing: np.ndarray, position: np.ndarray, chunk: np.ndarray
     ) -> np.ndarray:
         """Log-probabilities (n, capacity) of examples whose labels come late, in the chunks of these numbers (n,).
 
-        `features` may begin with those of rows of the first one's chunk that were asked just before it.
+        `rows` may begin with those of the first one's chunk that were asked just before it.
         """
         assert self._parts is not None
         position = np.maximum(position, (self.settings.label_delay or 0) - missing)
-        parts = []
+        parts, features = [], rows.features
         extra = len(features) - len(position)
+        raw = rows.raw[extra:]
         with self._parts.trainer.predicting():
             for start in range(0, len(position), QUERIES_AT_ONCE):
                 at = slice(start, start + QUERIES_AT_ONCE)
@@ -305,8 +299,8 @@ class Learner(HomeLearner):
         one_row = self._parts.ensemble.one_row
         if one_row is not None and lags is None and len(x) == 1 and not self.settings.label_delay:
             return self._extend_one(one_row, x, int(class_ids[0]), last)
-        features = self._parts.inputs.extend(x, None if last is None else last.normalized)
-        batch = self._batch(features, x, class_ids, self._num_seen.current, lags)
+        rows = self._parts.inputs.extend(x, None if last is None else last.normalized)
+        batch = self._batch(rows.features, rows.raw, class_ids, self._num_seen.current, lags)
         if lags is not None and self._pending_ids:
             batch = self._after_pending(batch, x)
         with self._parts.trainer.predicting():
@@ -321,9 +315,9 @@ class Learner(HomeLearner):
             self._predict(x)
             last, self._last_prediction = self._last_prediction, None
         assert last is not None
-        features = self._parts.inputs.extend(x, last.normalized or one_row.normalized())
+        rows = self._parts.inputs.extend(x, last.normalized or one_row.normalized())
         num_seen = self._num_seen.current
-        log_probs = one_row.append(features, class_id, num_seen)
+        log_probs = one_row.append(rows.features, class_id, num_seen)
         self._num_seen.extend(max(num_seen, class_id + 1))
         return log_probs.copy()
 
@@ -351,7 +345,8 @@ class Learner(HomeLearner):
         inputs, ensemble, replay, trainer = self._parts
         self._last_prediction = None
         self._num_late += 0 if lags is None else int(np.count_nonzero(lags))
-        batch = self._batch(inputs.commit(x), x, class_ids, self._num_seen.committed, lags)
+        rows = inputs.commit(x)
+        batch = self._batch(rows.features, rows.raw, class_ids, self._num_seen.committed, lags)
         self._num_seen.commit(max(self._num_seen.committed, int(class_ids.max()) + 1))
         start, stop = self.num_committed, self.num_committed + len(class_ids)
 

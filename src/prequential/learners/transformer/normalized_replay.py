@@ -39,7 +39,7 @@ class NormalizedReplay(Replay):
     ) -> None:
         super().__init__(num_streams, chunk_size=chunk_size, memory=memory, labels=labels, seed=seed)
         self._inputs = inputs
-        self._normalizers = [inputs.new_normalizer() for _ in range(num_streams)]
+        self._statistics = [inputs.new_statistics() for _ in range(num_streams)]
 
     def batches(
         self, chunks: list[ReplayChunk], num_seen: int, lags: np.ndarray | None = None
@@ -50,8 +50,8 @@ class NormalizedReplay(Replay):
         """
         for stream, restarts, x, class_ids in chunks:
             if restarts:
-                self._normalizers[stream] = self._inputs.new_normalizer()
-            features = self._inputs.transform_replayed(x, self._normalizers[stream])
+                self._statistics[stream] = self._inputs.new_statistics()
+            features = self._inputs.transform_replayed(x, self._statistics[stream]).features
             batch = Batch(features, class_ids, np.full(len(class_ids), num_seen), _fitted(lags, len(class_ids)))
             yield ReplayBatch(stream, restarts, batch)
 
@@ -61,14 +61,12 @@ class NormalizedReplay(Replay):
             yield ReplayBatch(stream, True, batch)
 
     def state_dict(self) -> dict[str, Any]:
-        normalizers = [None if n is None else n.state_dict() for n in self._normalizers]
-        return {**super().state_dict(), "normalizers": normalizers}
+        return {**super().state_dict(), "normalizers": [each.state_dict() or None for each in self._statistics]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        for normalizer, saved in zip(self._normalizers, state["normalizers"], strict=True):
-            if normalizer is not None:
-                normalizer.load_state_dict(saved)
+        for statistics, saved in zip(self._statistics, state["normalizers"], strict=True):
+            statistics.load_state_dict(saved)
 
 
 def _fitted(lags: np.ndarray | None, n: int) -> np.ndarray | None:

@@ -28,13 +28,16 @@ def make_experts(
             native=native,
         )
     if inputs.num_trees:
-        experts["trees"] = TreesExpert(
-            num_trees=inputs.num_trees,
-            width=inputs.width,
-            num_classes=num_classes,
-            grower=make_grower(log_probs=native is not None),
-        )
-    if settings.recent_labels:
+        # trees on x alone lose nothing where changes say nothing; the mixer finds out which are better
+        widths = {"trees": inputs.width, "change_trees": inputs.wide}
+        for name, width in list(widths.items())[: 1 if inputs.wide == inputs.width else 2]:
+            experts[name] = TreesExpert(
+                num_trees=inputs.num_trees,
+                width=width,
+                num_classes=num_classes,
+                grower=make_grower(log_probs=native is not None),
+            )
+    if settings.method == "mixed" if settings.recent_labels is None else settings.recent_labels:
         experts["recent_labels"] = RecentLabelsExpert(
             chunk_size=settings.chunk_size, num_classes=num_classes, native=native
         )

@@ -33,6 +33,7 @@ PACE = 32  # rows for which there are so many new trees:
 OLD, YOUNG = 2, 8  # with a full memory; with an empty one
 WORK = 8192  # in between, so many rows over the rows there are
 SCORED = 2**17  # probabilities of which a tree is grown, at most: one for each class and row
+CELLS = 2**17  # of rows and features of which a tree is grown, at most
 ROUND = 64  # chunks in which the bins of all features are found again, once the memory is full
 KEPT = 64  # trees that are taken out but kept, for rows that were asked when they were in
 PRIOR_WEIGHT = 0.5  # of the prior of the labels, in rows
@@ -58,7 +59,7 @@ class TreesExpert:
     num_trees
         How many trees there are.
     width
-        How many features each example has.
+        How many of the features of each example it uses: the first ones.
     num_classes
         How many labels there can be.
     grower
@@ -113,7 +114,8 @@ class TreesExpert:
 
     def macs(self) -> float:
         """Additions to histograms: about three for each row, feature and tree."""
-        return 3.0 * OLD / PACE * self._rows * self._num_columns * LANES + self.num_trees * self._forest.num_classes
+        cells = self._rows * self._num_columns / self._every(self._rows)
+        return 3.0 * OLD / PACE * cells * LANES + self.num_trees * self._forest.num_classes
 
     def state_dict(self) -> dict[str, Any]:
         K = self._forest.num_classes
@@ -176,8 +178,11 @@ class TreesExpert:
             weights = np.ones((len(x), self.num_classes)) if prior is None else np.exp(prior)
             return np.asarray(np.log(weights / weights.sum(1, keepdims=True)).astype(np.float32))
         return self._grower.log_probs(
-            self._forest, version, x.reshape(len(x), -1), self._origin, num_seen, self.num_classes
+            self._forest, version, self._columns(x), self._origin, num_seen, self.num_classes
         )
+
+    def _columns(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(len(x), -1)[:, : self.width]
 
     def _predict_as_asked(self, batch: Batch, position: int) -> np.ndarray:
         """Log-probabilities (1, n, K) of rows from this one of the chunk on, each by the trees of when it was asked."""
@@ -205,7 +210,7 @@ class TreesExpert:
 
     def _learn(self, batch: Batch) -> None:
         assert batch.raw is not None
-        raw, class_ids = batch.raw.reshape(len(batch), -1), batch.class_ids
+        raw, class_ids = self._columns(batch.raw), batch.class_ids
         forest = self._forest
         if not self._num_rows:
             self._origin = np.nan_to_num(raw[0].astype(np.float64))
@@ -269,8 +274,12 @@ class TreesExpert:
         share = (np.bincount(labels, minlength=K) + 0.5) / (self._count + 0.5 * K) if K else np.ones(0)
         self._forest.bias[:] = np.rint(np.log(share) * SCORE)
 
+    def _every(self, count: int) -> int:
+        """A tree is grown of one row in so many."""
+        return max(1, -(-count * self._forest.num_classes // SCORED), -(-count * self._num_columns // CELLS))
+
     def _grow_tree(self) -> None:
-        every = -(-self._count * self._forest.num_classes // SCORED)  # of the rows, one in so many
+        every = self._every(self._count)
         rows = np.arange(self._num_grown % every, self._count, every, dtype=np.int32)
         seed = self._num_grown * 1_000_003
         features = np.sort(np.argsort(hashed(seed, self.width), kind="stable")[: self._num_columns]).astype(np.int32)
