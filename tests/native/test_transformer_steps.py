@@ -161,6 +161,16 @@ def test_chunks_of_any_length_behind_pasts_that_still_fill(length: int) -> None:
         pair.check_gradients(2e-3)
 
 
+@pytest.mark.parametrize(("K", "length"), [(63, 16), (64, 8), (65, 24), (300, 40)])
+def test_steps_with_many_classes(K: int, length: int) -> None:
+    # their sums are made in parts of 64 classes
+    case = Case(K=K, S=length, window=20, depth=1)
+    pair = Pair(case)
+    for i in range(3):
+        pair.step([case.batch()], length * i)
+        pair.check_gradients(2e-3)
+
+
 def test_classes_grow_between_steps() -> None:
     case = Case(K=4, seen=2)
     pair = Pair(case)

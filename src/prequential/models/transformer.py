@@ -289,21 +289,15 @@ class Transformer(nn.Module):
         past = view.past
         if not any(widths):
             nothing = embedded.new_zeros(0)
-            given = [HeadInput(embedded, trunk, None, nothing, None, nothing, nothing, nothing)] * len(heads)
+            given = [HeadInput(embedded, trunk, None, nothing, nothing, nothing, nothing)] * len(heads)
         else:
-            past_keys, past_labels = past.examples[0][0], past.examples[1][0]
-            S, P = embedded.shape[1], past_keys.shape[1]
+            past_keys, labels = past.examples[0][0], past.examples[1][0].transpose(1, 2)
             attn_bias, key_position, query_position = view.example_bias, view.key_position, view.query_position
-            one_hot = None
-            # One example sees no label but those of the past, whose weights can be summed as they are. Not on other
-            # devices, where the order of the sum is not fixed.
-            if S > 1 or torch.is_grad_enabled() or y.device.type != "cpu":
-                one_hot = torch.zeros(len(y), P + S + 1, self.num_classes, device=attn_bias.device)
-                one_hot[:, :-1].scatter_(2, torch.cat([past_labels, y[..., None]], 1), 1.0)
+            if embedded.shape[1] > 1:  # one example sees no label but those of the past
+                labels = torch.cat([labels, y[:, None]], 2).expand(-1, embedded.shape[1], -1)
             pasts = [past_keys] if len(heads) == 1 else torch.split(past_keys, widths, -1)
             given = [
-                HeadInput(embedded, trunk, keys, past_labels, one_hot, attn_bias, key_position, query_position)
-                for keys in pasts
+                HeadInput(embedded, trunk, keys, labels, attn_bias, key_position, query_position) for keys in pasts
             ]
         made = [head(of_head) for head, of_head in zip(heads, given, strict=True)]
         keys = [key for _, key in made if key is not None]

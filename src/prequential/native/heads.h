@@ -99,7 +99,7 @@ static void softmax_head(Pass &pass, int head, int number_of_strip) {
     for (int t = 0; t < n; t++) z[s.y[p * PANEL + t] * PANEL + t] -= pass.loss_weight;
     to_tokens(strip.normed, D, pass.readout_tokens + (long)p * PANEL * pass.D16, pass.D16);
     float *d_normed = pass.d_normed + (long)p * D * PANEL;
-    multiply<true>(D, NC, readout, D, z, half, [&](int i, v8 x, v8 y) { store2(d_normed + (long)i * PANEL, x, y); });
+    multiply_long_columns(D, NC, readout, D, z, half, d_normed);
     layer_norm_backward(D, d_normed, strip.hat, weight, inverse_std, pass.d_h + (long)p * D * PANEL, d_norm,
                         d_norm + D);
   }

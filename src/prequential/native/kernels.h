@@ -177,7 +177,28 @@ INLINE void multiply(int M, int K, const float *A, long stride, const float *B, 
   });
 }
 
-// The same on several panels B [panel][K][16]: f(panel, row, two vectors). Each part of A serves two panels at a time.
+// C [M][16] = A B, where A lies transposed and K is large: both are gone through in parts that stay in the cache.
+// The order of each sum is that of `multiply`.
+INLINE void multiply_long_columns(int M, int K, const float *A, long stride, const float *B, bool half, float *C) {
+  constexpr int PART = 64;
+  auto part = [&](auto vectors, auto rows, int k, int i) __attribute__((always_inline)) {
+    constexpr int V = decltype(vectors)::value, R = decltype(rows)::value;
+    v8 acc[R][V] = {};
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++)
+      for (int v = 0; v < V && k; v++) acc[r][v] = load(C + (i + r) * PANEL + 8 * v);
+    multiply_tile<R, true>(K - k < PART ? K - k : PART, A + k * stride + i, stride, B + (long)k * PANEL, PANEL, acc);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++) store2(C + (i + r) * PANEL, acc[r][0], V > 1 ? acc[r][V - 1] : fill(0.0f));
+  };
+  for (int k = 0; k == 0 || k < K; k += PART)
+    if (half)
+      in_tiles<12>(0, M, [&](auto rows, int i) __attribute__((always_inline)) { part(Rows<1>(), rows, k, i); });
+    else
+      in_tiles<6>(0, M, [&](auto rows, int i) __attribute__((always_inline)) { part(Rows<2>(), rows, k, i); });
+}
+
+// `multiply` on several panels B [panel][K][16]: f(panel, row, two vectors). Each part of A serves two panels at a time.
 // With `half`, that is so of the last panel.
 template <bool COLUMNS, class F>
 INLINE void multiply_panels(int M, int K, const float *A, long stride, const float *B, int panels, bool half, F f) {

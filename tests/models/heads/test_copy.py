@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from prequential.models.heads import CopyHead, HeadInput
-from prequential.models.heads.copy import EPSILON, PRIOR_SHARE
+from prequential.models.heads.copy import EPSILON, PRIOR_SHARE, _sum_by_label
 
 B, S, P, D, K = 2, 3, 4, 6, 5
 N = P + S
@@ -18,15 +19,13 @@ def given(dtype: torch.dtype = torch.float32, past: int = P) -> tuple[CopyHead, 
     head = CopyHead(width=D, num_classes=K, deep=False).to(dtype)
     place = torch.zeros(1, 1, past + S + 1, dtype=dtype)
     place[..., :-1] = torch.arange(past + S) / P
-    numbers = torch.randint(K, (B, past + S + 1), generator=generator)
-    labels = F.one_hot(numbers, K).to(dtype)
-    labels[:, -1] = 0
+    labels = torch.randint(K, (B, past + S + 1), generator=generator)[:, None, :-1].expand(-1, S, -1)
     row, column = torch.arange(S)[:, None], torch.arange(past + S + 1)
     seen = (column < past + row) | (column == past + S)
     hidden = torch.zeros(1, S, past + S + 1, dtype=dtype).masked_fill(~seen, -torch.inf)
     h, trunk = (torch.randn(B, S, D, generator=generator, dtype=dtype) for _ in range(2))
     keys = F.normalize(torch.randn(B, past, D, generator=generator, dtype=dtype), dim=-1)
-    return head, HeadInput(h, trunk, keys, numbers[:, :past, None], labels, hidden, place, place[0, :, past : past + S])
+    return head, HeadInput(h, trunk, keys, labels, hidden, place, place[0, :, past : past + S])
 
 
 def by_hand(head: CopyHead, given: HeadInput) -> torch.Tensor:
@@ -39,7 +38,8 @@ def by_hand(head: CopyHead, given: HeadInput) -> torch.Tensor:
         for t in range(S):
             scores = [temperature * (key[b, t] @ keys[b, j]) - slope * (past + t - j) / P for j in range(past + t)]
             weight = torch.softmax(torch.stack([*scores, null]), 0)
-            rows.append(weight[:-1] @ given.one_hot[b, : past + t])
+            one_hot = F.one_hot(given.labels[b, t, : past + t], K).to(weight)
+            rows.append(weight[:-1] @ one_hot)
     return torch.stack(rows).view(B, S, K)
 
 
@@ -57,7 +57,7 @@ def test_the_weights_of_one_example_are_added_up_by_the_labels_as_they_are():
     first |= {
         "attn_bias": here.attn_bias[:, :1, columns],
         "key_position": here.key_position[..., columns],
-        "one_hot": None,
+        "labels": here.labels[:, :1, :P],
     }
     with torch.no_grad():
         out, key = head(here._replace(**first))
@@ -124,3 +124,35 @@ def test_a_first_input_of_zeros_has_a_finite_gradient():
     zeros = torch.zeros(B, S, D, requires_grad=True)
     head.log_probs(head(here._replace(embedded=zeros))[0][0], None).sum().backward()
     assert zeros.grad.abs().max() < 1e3
+
+
+def test_on_other_devices_the_sum_by_label_is_a_product_with_the_same_result():
+    _, here = given()
+    weight = torch.softmax(torch.randn(B, S, N + 1, generator=torch.Generator().manual_seed(1)), -1)
+    expected = weight[..., :-1] @ F.one_hot(here.labels[:, 0], K).float()
+    torch.testing.assert_close(_sum_by_label(weight, here.labels, K), expected)
+    assert _sum_by_label(weight.to("meta"), here.labels.to("meta"), K).shape == (B, S, K)
+
+
+def test_memory_does_not_grow_with_labels_times_window():
+    """With 10,000 labels, a table of labels by columns would be larger than all that is allocated."""
+    window, num_classes = 500, 10_000
+    head = CopyHead(width=D, num_classes=num_classes, deep=False)
+    place = torch.zeros(1, 1, window + 3)
+    labels = torch.arange(window + 2).expand(1, 2, -1) * 17
+    hidden = torch.zeros(1, 2, window + 3)
+    here = HeadInput(
+        torch.ones(1, 2, D), torch.ones(1, 2, D), torch.ones(1, window, D), labels, hidden, place, place[0, :, :2]
+    )
+    most = 0
+
+    class Allocated(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal most
+            out = func(*args, **(kwargs or {}))
+            most = max(most, out.untyped_storage().nbytes() if isinstance(out, torch.Tensor) else 0)
+            return out
+
+    with Allocated():
+        head(here)[0].sum().backward()
+    assert most == 4 * 2 * num_classes  # the probabilities of two examples

@@ -60,14 +60,10 @@ class CopyHead(Head):
         h = h.to(given.key_position.dtype)
         if torch.is_grad_enabled():
             parameters = (self.log_temperature, self.recency_slope, self.null_logit)
-            out, key = _Copy.apply(h, given, *parameters)  # type: ignore[no-untyped-call]
+            out, key = _Copy.apply(h, given, self.num_classes, *parameters)  # type: ignore[no-untyped-call]
             return out, key
         compared = _compare(h, given, self._scoring(given))
-        if given.one_hot is not None:
-            return torch.bmm(compared.weight, given.one_hot), compared.key
-        labels = given.past_labels.transpose(1, 2)  # (B, 1, P)
-        out = compared.weight.new_zeros(len(labels), 1, self.num_classes)
-        return out.scatter_add_(2, labels, compared.weight[..., : labels.shape[2]]), compared.key
+        return _sum_by_label(compared.weight, given.labels, self.num_classes), compared.key
 
     def _scoring(self, given: HeadInput) -> _Scoring:
         """How this pass is scored; the last one is reused where it is the same: it is most of the time of one example."""
@@ -89,8 +85,9 @@ class CopyHead(Head):
         return mix_with_prior((1 - PRIOR_SHARE) * out, class_log_prior)
 
     def macs(self, examples: float) -> float:
+        # one addition for each example compared with, whatever the number of labels, is not counted
         in_proj = self.key_proj.weight.numel() if self.key_proj is not None else 0
-        return in_proj + (self.key_width + self.num_classes) * examples
+        return in_proj + self.key_width * examples
 
 
 class _Scoring(NamedTuple):
@@ -130,6 +127,14 @@ def _compare(h: Tensor, given: HeadInput, scoring: _Scoring) -> _Compared:
     return _Compared(inverse_norm, key, keys, query, torch.softmax(scores, -1))
 
 
+def _sum_by_label(weight: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """The weights (B, S, N+1) of columns with these labels (B, S, N), added up for each label: (B, S, K)."""
+    if weight.device.type != "cpu":  # where the order of a scattered sum is not fixed
+        one_hot = weight.new_zeros(len(labels), weight.shape[2], num_classes)
+        return torch.bmm(weight, one_hot.scatter_(2, labels[:, 0, :, None], 1.0))
+    return weight.new_zeros(*weight.shape[:2], num_classes).scatter_add_(2, labels, weight)
+
+
 class _Copy(torch.autograd.Function):
     """What a copy head computes from h (B, S, W), and its gradient.
 
@@ -138,19 +143,26 @@ class _Copy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, given: Any, log_temperature: Tensor, recency_slope: Tensor, null_logit: Tensor
+        ctx: Any,
+        h: Tensor,
+        given: Any,
+        num_classes: int,
+        log_temperature: Tensor,
+        recency_slope: Tensor,
+        null_logit: Tensor,
     ) -> tuple[Tensor, Tensor]:
         compared = _compare(h, given, _make_scoring(given, log_temperature, recency_slope, null_logit))
-        ctx.save_for_backward(*compared, given.one_hot, given.key_position, given.query_position, log_temperature)
+        ctx.save_for_backward(*compared, given.labels, given.key_position, given.query_position, log_temperature)
         ctx.mark_non_differentiable(compared.key)
-        return torch.bmm(compared.weight, given.one_hot), compared.key
+        return _sum_by_label(compared.weight, given.labels, num_classes), compared.key
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        inverse_norm, key, keys, query, weight, one_hot, key_position, query_position, log_temperature = (
+        inverse_norm, key, keys, query, weight, labels, key_position, query_position, log_temperature = (
             ctx.saved_tensors
         )
-        d_weight = torch.bmm(grads[0], one_hot.transpose(1, 2)).mul_(weight)
+        of_null = weight.new_zeros(*weight.shape[:2], weight.shape[2] - labels.shape[2])
+        d_weight = torch.cat([grads[0].gather(2, labels), of_null], 2).mul_(weight)
         d_scores = d_weight.addcmul_(weight, d_weight.sum(-1, keepdim=True), value=-1)  # (B, S, N+1)
         d_null, d_new = d_scores[..., -1], d_scores[..., -1 - key.shape[1] : -1]
         d_query = torch.bmm(d_scores, keys)
@@ -159,4 +171,4 @@ class _Copy(torch.autograd.Function):
         d_key = d_query * torch.exp(SPEEDUP * log_temperature)
         d_key.baddbmm_(d_new.transpose(1, 2), query)  # as keys of later examples
         d_h = d_key.addcmul_(key, (key * d_key).sum(-1, keepdim=True), value=-1).mul_(inverse_norm)
-        return d_h, None, d_log_temperature, d_slope, d_null.sum() * SPEEDUP
+        return d_h, None, None, d_log_temperature, d_slope, d_null.sum() * SPEEDUP

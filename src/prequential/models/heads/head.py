@@ -21,8 +21,7 @@ class HeadInput(NamedTuple):
     embedded: Tensor  # (B, S, D) what goes into the first block
     trunk: Tensor  # (B, S, D) what comes out of the last
     past_keys: Tensor | None  # (B, P, W) the keys of the past examples, for a head that has keys
-    past_labels: Tensor  # (B, P, 1) the labels of the past examples
-    one_hot: Tensor | None  # (B, N+1, K) 1 at the label of each column; None: one new example, and no gradient
+    labels: Tensor  # (B, S, N) of the columns, the same for each new example; (B, 1, P) for only one, not itself
     attn_bias: Tensor  # (1 or B, S, N+1) 0 where an example may look, -inf elsewhere
     key_position: Tensor  # (1, 1, N+1) the position of each column, in windows (0 for the null key)
     query_position: Tensor  # (1, S) the position of each new example, in windows
