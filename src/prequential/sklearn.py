@@ -18,17 +18,12 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets, unique_labels
-    from sklearn.utils.validation import (
-        _check_feature_names,
-        _check_n_features,
-        _num_samples,
-        check_consistent_length,
-        check_is_fitted,
-        column_or_1d,
-        validate_data,
-    )
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 except ImportError:
     raise MissingExtra("prequential.sklearn", "sklearn") from None
+
+
+LEAST = 16  # rows predicted at once: fewer are computed in another order, and rounded differently in the last digit
 
 
 class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -87,15 +82,19 @@ class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type:
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row; rows are predicted one by one, and nothing is learned."""
-        return self.classes_[self.predict_proba(X).argmax(1)]  # type: ignore[no-any-return]
+        p = self.predict_proba(X)
+        return self.classes_[p.argmax(1)]  # type: ignore[no-any-return]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, len(classes_)) in the order of `classes_`."""
         check_is_fitted(self)
-        x = self._read(X, reset=False)
-        p: np.ndarray = self.learner_.predict_proba_many(x)[:, self._columns]
-        p = p.astype(np.float64)
-        return p / p.sum(1, keepdims=True)
+        x = self.learner_.check_examples(self._read(X, reset=False))
+        padded = np.concatenate([x, x[-1:].repeat(max(LEAST - len(x), 0), axis=0)])
+        p = self.learner_.predict_proba_many(padded)[: len(x)]
+        class_ids = {label: i for i, label in enumerate(self.learner_.labels.known)}
+        p = p[:, [class_ids[label] for label in self.classes_.tolist()]].astype(np.float64)
+        normalized: np.ndarray = p / p.sum(1, keepdims=True)
+        return normalized
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms."""
@@ -108,11 +107,10 @@ class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type:
         y = column_or_1d(y, warn=True)
         check_consistent_length(x, y)
         check_classification_targets(y)
-        labels = unique_labels(y)
         if first:
-            learner, known = self._make(classes), labels if classes is None else np.unique(classes)
+            learner, known = self._make(classes), unique_labels(y) if classes is None else np.unique(classes)
         else:
-            learner, known = self.learner_, np.union1d(self.classes_, labels)
+            learner, known = self.learner_, unique_labels(self.classes_, y)
         learner.learn_many(x, y.tolist())
         self.learner_, self.classes_ = learner, known
         return self
@@ -125,19 +123,10 @@ class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type:
         missing = settings["standardize"] is not False
         return Learner(listed, missing=missing, device=self.device, **{**settings, "seed": int(seed)})
 
-    @property
-    def _columns(self) -> list[int]:
-        """The class id of each of `classes_`."""
-        return [self.learner_.labels.known.index(label) for label in self.classes_.tolist()]
-
     def _read(self, X: Any, *, reset: bool) -> Any:
         """Numbers as an array, after scikit-learn's own checks; a frame with other columns as it is."""
         if _has_other_columns(X):
-            _check_feature_names(self, X, reset=reset)
-            _check_n_features(self, X, reset=reset)
-            if not _num_samples(X):
-                raise BadInput(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return X
+            return validate_data(self, X, reset=reset, skip_check_array=True)
         finite: Any = "allow-nan" if self.standardize is not False else True
         return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=finite)
 
