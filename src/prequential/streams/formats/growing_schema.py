@@ -50,7 +50,7 @@ def grown(schema: Schema, row: Mapping[str, Any]) -> Schema:
     free = (i for i, column in enumerate(columns) if column.name.startswith(SPARE))
     for name, i in zip(new, free, strict=False):
         columns[i] = replace(columns[i], name=name)
-    return schema if tuple(columns) == schema.columns else schema.changed(columns=tuple(columns))
+    return schema if tuple(columns) == schema.columns else replace(schema, columns=tuple(columns))
 
 
 def _number(name: str) -> Column:
