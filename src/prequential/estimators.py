@@ -38,7 +38,7 @@ def takes_settings(*without: str) -> Callable[[Init], Init]:
         names = [name for name in signature.parameters if name != "self"]
 
         @functools.wraps(init)
-        def __init__(self: Any, **given: Any) -> None:
+        def keep_settings(self: Any, **given: Any) -> None:
             for name in given:
                 if name not in names:
                     raise BadSetting(f"unknown setting {name!r}{nearest(name, names)}")
@@ -46,8 +46,8 @@ def takes_settings(*without: str) -> Callable[[Init], Init]:
                 setattr(self, name, given.get(name, signature.parameters[name].default))
             init(self, **given)
 
-        __init__.__signature__ = signature  # type: ignore[attr-defined]
-        return __init__  # type: ignore[return-value]
+        keep_settings.__signature__ = signature  # type: ignore[attr-defined]
+        return keep_settings  # type: ignore[return-value]
 
     return decorate
 

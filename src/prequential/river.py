@@ -14,7 +14,8 @@ import numpy as np
 from prequential.errors import MissingExtra
 from prequential.estimators import PickledLearner, settings_of, takes_settings
 from prequential.learners.transformer.learner import Learner
-from prequential.streams.formats.growing_schema import grown, growing_schema
+from prequential.streams.formats.growing_schema import growing_schema, grown
+from prequential.streams.formats.raw_rows import is_missing
 from prequential.streams.formats.schema import Schema
 
 try:
@@ -184,9 +185,15 @@ class Classifier(PickledLearner, base.MiniBatchClassifier):  # type: ignore[misc
         return schema, parts
 
     def _encoded(self, schema: Schema, rows: Sequence[dict[str, Any]], first: int = 0) -> np.ndarray:
-        if schema.columns and not all(rows):  # a row of no features at all is one of missing ones
-            rows = [row or {schema.columns[0].name: None} for row in rows]
-        return schema.encode(rows, self.learner.position + first)
+        known = {column.name for column in schema.columns}
+        given = [{name: it for name, it in row.items() if name in known or not is_missing(it)} for row in rows]
+        if schema.columns:  # a row of which nothing is known is one of missing values
+            nothing = {schema.columns[0].name: None}
+            given = [row if known.intersection(row) else {**nothing, **row} for row in given]
+        return schema.encode(given, self.learner.position + first)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_plain": None}
 
 
 def _named(x: Mapping[Any, Any]) -> dict[str, Any]:

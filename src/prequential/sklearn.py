@@ -16,7 +16,7 @@ from prequential.learners.transformer.learner import Learner
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.utils import check_random_state
+    from sklearn.utils import assert_all_finite, check_random_state
     from sklearn.utils.multiclass import check_classification_targets, unique_labels
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 except ImportError:
@@ -106,6 +106,7 @@ class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type:
             raise BadInput("requires y to be passed, but the target y is None")
         y = column_or_1d(y, warn=True)
         check_consistent_length(x, y)
+        assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         if first:
             learner, known = self._make(classes), unique_labels(y) if classes is None else np.unique(classes)
