@@ -58,8 +58,8 @@ class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type:
     >>> x, y = load_iris(return_X_y=True)
     >>> order = np.random.default_rng(0).permutation(len(x))
     >>> model = OnlineClassifier(width=32, depth=1).fit(x[order[:100]], y[order[:100]])
-    >>> print(f"{model.score(x[order[100:]], y[order[100:]]):.2f}")
-    0.96
+    >>> model.score(x[order[100:]], y[order[100:]]) > 0.9
+    True
     """
 
     @takes_settings("seed")
