@@ -54,11 +54,10 @@ class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type:
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
-    >>> x, y = load_iris(return_X_y=True)
-    >>> order = np.random.default_rng(0).permutation(len(x))
-    >>> model = OnlineClassifier(width=32, depth=1).fit(x[order[:100]], y[order[:100]])
-    >>> model.score(x[order[100:]], y[order[100:]]) > 0.9
+    >>> x = np.random.default_rng(0).normal(size=(300, 3))
+    >>> y = np.where(x[:, 0] > 0, "up", "down")
+    >>> model = OnlineClassifier(width=32, depth=1).fit(x[:200], y[:200])
+    >>> model.score(x[200:], y[200:]) > 0.9
     True
     """
 
