@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import shutil
 import uuid
@@ -147,7 +148,7 @@ class Memory:
                 return
             make_directory(place)
             with DirectoryLock(place):
-                token = uuid.uuid4().hex
+                token = self._token(place)
                 try:
                     if self._journal is not None:
                         self._journal.copy(place / token)
@@ -165,6 +166,12 @@ class Memory:
                 (place / ".lock").unlink(missing_ok=True)
                 with contextlib.suppress(OSError):  # something of somebody else is in it
                     place.rmdir()
+
+    def _token(self, place: Path) -> str:
+        """A name for a copy of the journal that is not taken; the same for the same examples, where it can be."""
+        known = "" if self._journal is None else f"{self._journal.identity} {len(self._journal)}"
+        token = hashlib.md5(known.encode(), usedforsecurity=False).hexdigest()
+        return uuid.uuid4().hex if (place / token).exists() else token
 
     def load(self, path: Path, token: object) -> None:
         """Takes a copy of the journal that was saved beside a file, which names it so."""

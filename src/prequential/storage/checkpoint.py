@@ -69,6 +69,16 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     write_atomically(path, save(arrays, metadata))
 
 
+def in_one_order(content: bytes) -> bytes:
+    """The bytes of a checkpoint with its metadata in alphabetical order: safetensors writes it in any."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[start:]
+
+
 def read_checkpoint(path: Path, only: Iterable[str] | None = None) -> dict[str, Any]:
     """The state that was written to this file; arrays and tensors come back as NumPy arrays.
 

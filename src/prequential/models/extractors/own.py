@@ -18,7 +18,8 @@ from prequential.specs import parse_call
 class OwnExtractor(nn.Module):
     """Wraps a module so that it can be trained jointly with the transformer.
 
-    The module gets float images (N, channels, height, width), those of uint8 scaled to 0..1, and gives (N, features).
+    The module gets float images (N, channels, height, width), those of uint8 scaled to 0..1, and gives (N, features),
+    or the outputs of a model of Hugging Face, of which the pooled one or the last hidden state is taken.
     How many features is found by a pass over two blank images. A method `macs()`, if it has one, says how many
     multiply-accumulates one image takes. Its `nn.Dropout` modules are replaced by ones whose masks depend on the
     learner's seed and step alone, so that a run resumes exactly.
@@ -53,7 +54,7 @@ class OwnExtractor(nn.Module):
         self.shape = shape
         try:
             with torch.no_grad():
-                made = self.network.eval()(torch.zeros(2, *shape))
+                made = _features(self.network.eval()(torch.zeros(2, *shape)))
         except Exception as error:
             why = f"{type(error).__name__}: {one_line(error, 120)}"
             raise BadSetting(f"extractor {_name(network)} cannot take images of shape {shape}: {why}") from error
@@ -64,12 +65,22 @@ class OwnExtractor(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The features (N, features) of images (N, channels, height, width)."""
-        out: Tensor = self.network(x)
+        out: Tensor = _features(self.network(x))
         return out
 
     def macs(self) -> float:
         """What the module itself says; 0 where it says nothing."""
         return float(getattr(self.network, "macs", lambda: 0)())
+
+
+def _features(made: Any) -> Any:
+    """What a network gives as vectors, where it is the outputs of a Hugging Face model; else as it is."""
+    pooled, hidden = getattr(made, "pooler_output", None), getattr(made, "last_hidden_state", None)
+    if isinstance(pooled, Tensor):
+        return pooled.flatten(1)
+    if isinstance(hidden, Tensor) and hidden.ndim in (3, 4):  # a class token first, or a feature map
+        return hidden[:, 0] if hidden.ndim == 3 else hidden.mean((2, 3))
+    return made
 
 
 def name_of(network: nn.Module | Callable[..., nn.Module]) -> str:

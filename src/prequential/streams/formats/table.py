@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from prequential.errors import BadInput
 from prequential.streams.formats.encoding import Column
+from prequential.streams.labeled_rows import LABEL_NAMES
 
 SAMPLE = 4096  # rows from which the kinds of the columns are decided
 BLOCK_ROWS = 4096
 BLOCK_BYTES = 2**20  # how much of a file one block of rows should take, at most
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 UNNAMED = re.compile(r"__index_level_\d+__$")  # what pandas calls an index without a name
-LABEL_NAMES = ("label", "y", "target", "class")
 ROW = "__row__"  # in a sorted copy, the column that says which row of the table it was
 
 
