@@ -8,6 +8,7 @@ from prequential.baselines.last_label import LastLabel
 from prequential.baselines.majority import Majority
 from prequential.baselines.oracle import Oracle, oracle_accuracy
 from prequential.baselines.oracle_row import OracleRow
+from prequential.baselines.refit import Refit
 from prequential.baselines.replay_streams import ReplayStreams
 from prequential.baselines.river import RiverLearner
 from prequential.baselines.sklearn import SklearnLearner
@@ -21,6 +22,7 @@ __all__ = [
     "Majority",
     "Oracle",
     "OracleRow",
+    "Refit",
     "ReplayStreams",
     "RiverLearner",
     "SklearnLearner",
