@@ -34,8 +34,8 @@ LEARNERS = [
     "refit(lightgbm)",
     "refit(lightgbm, lags=5)",
     "river:forest.ARFClassifier(n_models=10)",
-    "capymoa:AdaptiveRandomForestClassifier(ensemble_size=100)",
-    "capymoa:StreamingGradientBoostedTrees",
+    "capymoa:classifier.AdaptiveRandomForestClassifier(ensemble_size=100)",
+    "capymoa:classifier.StreamingGradientBoostedTrees",
 ]
 
 

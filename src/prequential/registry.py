@@ -59,8 +59,8 @@ def make_learner(
     Parameters
     ----------
     spec
-        A name, with options in parentheses where they differ from the defaults. `river:` and `sklearn:` are the
-        prefixes of any classifier of these libraries; its own settings are options too. `refit(lightgbm)` and
+        A name, with options in parentheses where they differ from the defaults. `river:`, `sklearn:` and `capymoa:` are
+        the prefixes of any classifier of these libraries; its own settings are options too. `refit(lightgbm)` and
         `refit(sklearn:CLASS(...))` fit a batch learner again and again. `my_package.module:Class` is a subclass of `OnlineLearner` in a module of one's own, which is imported.
     classes
         How many labels there can be, or the labels themselves. None: any number.

@@ -1,6 +1,7 @@
 """Baselines: simple, published and widely used learners with the same interface as the transformer."""
 
 from prequential.baselines.acm import ACM
+from prequential.baselines.capymoa import CapyMOALearner
 from prequential.baselines.experience_replay import ExperienceReplay
 from prequential.baselines.kalman import Kalman
 from prequential.baselines.kalman_network import KalmanNetwork
@@ -15,6 +16,7 @@ from prequential.baselines.sklearn import SklearnLearner
 
 __all__ = [
     "ACM",
+    "CapyMOALearner",
     "ExperienceReplay",
     "Kalman",
     "KalmanNetwork",

@@ -1,4 +1,4 @@
-"""Which classes of River, scikit-learn and LightGBM a name may refer to, and how they are made.
+"""Which classes of River, scikit-learn, LightGBM and CapyMOA a name may refer to, and how they are made.
 
 A name is data: it may come from a file that somebody else wrote. So it is resolved to a class of the library and to
 nothing else, the class is checked before anything is called, and its arguments are plain values or again such classes.
@@ -88,6 +88,15 @@ LIBRARIES = {
         modules=("sklearn",),
         more_options=("extra_trees", "linear_tree", "max_bin", "path_smooth"),  # others name files and machines
     ),
+    "capymoa": Library(
+        title="CapyMOA",
+        example="classifier.AdaptiveRandomForestClassifier",
+        base="base.Classifier",
+        classifier="base.Classifier",
+        seed="random_seed",
+        modules=("classifier",),
+        more_options=(),
+    ),
 }  # fmt: skip
 
 
@@ -97,7 +106,7 @@ def find_class(library: str, path: str, *, classifier: bool = False) -> type:
     Parameters
     ----------
     library
-        river, sklearn or lightgbm.
+        river, sklearn, lightgbm or capymoa.
     path
         Where the class is: "forest.ARFClassifier".
     classifier
@@ -173,19 +182,27 @@ def _base(library: str, place: str) -> type:
     return base
 
 
-def build(library: str, path: str, given: dict[str, Any], seed: int) -> Any:
+def build(library: str, path: str, given: dict[str, Any], seed: int, **more: Any) -> Any:
     """Makes a classifier of a library from the path of its class and its arguments.
 
     An argument that is a dict with "class" describes another object of the library: "class" is the path of its class,
-    the rest are its arguments. Everything is checked before the first object is made.
+    the rest are its arguments. Everything is checked before the first object is made. `more` are arguments that this
+    package itself gives.
     """
+    plan = check_buildable(library, path, given, seed)
+    plan.settings.update(more)
+    return plan.make()
+
+
+def check_buildable(library: str, path: str, given: dict[str, Any], seed: int) -> _Planned:
+    """What `build` checks; nothing is made."""
     try:
         plan = _planned(library, path, given, seed, classifier=True, depth=1)
     except RecursionError:
         raise BadSetting(f"model {path!r} has lists in lists too deep to read") from None
     if (models := plan.models()) > MOST:
         raise BadSetting(f"model {path!r} is made of {models:,} models, expected at most {MOST:,}")
-    return plan.make()
+    return plan
 
 
 @dataclass(frozen=True)
