@@ -1,6 +1,12 @@
-"""The build hook: compiles the native core where there is a C++ compiler, and installs without it otherwise.
+"""The build hooks: one compiles the native core, the other makes the long description of the package.
 
-PREQUENTIAL_BUILD=no leaves it out; PREQUENTIAL_BUILD=required fails where it cannot be built, as for releases.
+The native core is compiled where there is a C++ compiler, and left out otherwise. PREQUENTIAL_BUILD=no leaves it out;
+PREQUENTIAL_BUILD=required fails where it cannot be built, as for releases.
+
+The long description is the README. Its images and links are relative, which only the page of the repository
+understands. Where a build knows the address of the repository (PREQUENTIAL_REPOSITORY=https://github.com/OWNER/NAME;
+GitHub's own variables in its workflows), they become absolute, at the tag that is built, and the package gets the
+addresses of its project.
 """
 
 from __future__ import annotations
@@ -8,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
 import sysconfig
@@ -16,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class NativeCore(BuildHookInterface):
@@ -44,6 +52,45 @@ class NativeCore(BuildHookInterface):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(getattr(self, "_made_in", ""), ignore_errors=True)
+
+
+class LongDescription(MetadataHookInterface):
+    """Fills in what depends on where the repository is: the long description and the addresses of the project."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        address, tag = repository(os.environ), f"v{metadata['version']}"
+        if address:
+            text = absolute_links(text, address, tag)
+            metadata["urls"] = {
+                "Homepage": address,
+                "Documentation": f"{address}/tree/{tag}/docs",
+                "Changelog": f"{address}/blob/{tag}/CHANGELOG.md",
+                "Issues": f"{address}/issues",
+            }
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+def repository(environment: Any) -> str:
+    """The address of the repository on the net; empty where the build does not know it."""
+    address = environment.get("PREQUENTIAL_REPOSITORY", "")
+    if not address and "GITHUB_SERVER_URL" in environment and "GITHUB_REPOSITORY" in environment:
+        address = f"{environment['GITHUB_SERVER_URL']}/{environment['GITHUB_REPOSITORY']}"
+    return str(address).rstrip("/")
+
+
+def absolute_links(text: str, address: str, tag: str) -> str:
+    """A page of the repository whose relative links lead to the repository at a tag, and whose images are found there.
+
+    >>> absolute_links("![a](docs/a.png) [b](docs/b.md#c) [d](https://d.org) [e](#e)", "https://github.com/o/p", "v1")
+    '![a](https://github.com/o/p/raw/v1/docs/a.png) [b](https://github.com/o/p/blob/v1/docs/b.md#c) \
+[d](https://d.org) [e](#e)'
+    """
+    target = r"(?![a-z]+:|#|/)([^)\s]+)"
+    text = re.sub(rf"(!\[[^]]*\])\({target}\)", rf"\1({address}/raw/{tag}/\2)", text)
+    return re.sub(rf"(\[[^]]*\])\({target}\)", rf"\1({address}/blob/{tag}/\2)", text)
 
 
 def load_build(file: Path) -> Any:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # type checkers take it as true; `typing` itself would be the slowest import here
 if TYPE_CHECKING:
+    from typing import Any
+
     from prequential.baselines import ACM as ACM
+    from prequential.baselines import CapyMOALearner as CapyMOALearner
     from prequential.baselines import ExperienceReplay as ExperienceReplay
     from prequential.baselines import Kalman as Kalman
     from prequential.baselines import KalmanNetwork as KalmanNetwork
     from prequential.baselines import LastLabel as LastLabel
     from prequential.baselines import Majority as Majority
+    from prequential.baselines import Refit as Refit
     from prequential.baselines import ReplayStreams as ReplayStreams
     from prequential.baselines import RiverLearner as RiverLearner
     from prequential.baselines import SklearnLearner as SklearnLearner
@@ -38,15 +41,13 @@ if TYPE_CHECKING:
     from prequential.testing.learners import check_learner as check_learner
     from prequential.testing.streams import check_stream as check_stream
 
-try:
-    __version__ = version("prequential")
-except PackageNotFoundError:  # the sources are on the path, but the package is not installed
-    __version__ = "0+unknown"
+    __version__: str
 
 _PLACES = {
     "ACM": "baselines",
     "ArrayStream": "streams.formats.arrays",
     "AsyncClient": "serve.client",
+    "CapyMOALearner": "baselines",
     "Chunk": "streams.stream",
     "Client": "serve.client",
     "ExperienceReplay": "baselines",
@@ -58,6 +59,7 @@ _PLACES = {
     "Majority": "baselines",
     "OnlineLearner": "learners.base",
     "PhotoStream": "streams.datasets.photos",
+    "Refit": "baselines",
     "ReplayStreams": "baselines",
     "RiverLearner": "baselines",
     "Schema": "streams.formats.schema",
@@ -81,6 +83,24 @@ __all__ = sorted([*(name for name in _PLACES if name != "open"), "__version__"])
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used: the command line must not wait for torch to print its help."""
+    if name == "__version__":
+        return _version()
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value  # the next time it is found without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES, "__version__"})
+
+
+def _version() -> str:
+    """The version that is installed, which pyproject.toml alone says."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("prequential")
+    except PackageNotFoundError:  # the sources are on the path, but the package is not installed
+        return "0+unknown"

@@ -1,5 +1,7 @@
 """Learners by name, with options: `majority(window=100)`, `river:forest.ARFClassifier`, `my_module:MyLearner(k=3)`.
 
+`refit(lightgbm)` and `refit(sklearn:svm.SVC(C=2), window=1000)` have a model inside, whose options are its own.
+
 Built-in names are those of the learners that `prequential.baselines` exports; a class says in `names` what it is
 called.
 """
@@ -57,9 +59,9 @@ def make_learner(
     Parameters
     ----------
     spec
-        A name, with options in parentheses where they differ from the defaults. `river:` and `sklearn:` are the
-        prefixes of any classifier of these libraries; its own settings are options too. `my_package.module:Class` is a
-        subclass of `OnlineLearner` in a module of one's own, which is imported.
+        A name, with options in parentheses where they differ from the defaults. `river:`, `sklearn:` and `capymoa:` are
+        the prefixes of any classifier of these libraries; its own settings are options too. `refit(lightgbm)` and
+        `refit(sklearn:CLASS(...))` fit a batch learner again and again. `my_package.module:Class` is a subclass of `OnlineLearner` in a module of one's own, which is imported.
     classes
         How many labels there can be, or the labels themselves. None: any number.
     settings
@@ -89,7 +91,8 @@ def make_learner(
         return _make_transformer(given, TRANSFORMERS[name])
     if name in built_in():
         kind, changes = built_in()[name]
-        return _construct(kind, given, {**changes, **current_names(options, _old_names(kind))})
+        model = _model_inside(kind, options)
+        return _construct(kind, given, {**changes, **current_names(options, _old_names(kind))}, **model)
     if colon and path and library in libraries():
         return _make_of_library(libraries()[library], given, path)
     if is_object_name(name):
@@ -181,6 +184,18 @@ def _make_of_library(kind: type[OnlineLearner], given: Given, path: str) -> Onli
     own = {name: value for name, value in options.items() if name in _option_names(kind)}
     others = {name: value for name, value in options.items() if name not in own}
     return _construct(kind, given, own, model=path, settings=others)
+
+
+def _model_inside(kind: type[OnlineLearner], options: dict[str, Any]) -> dict[str, Any]:
+    """Takes the model out of the options of a learner that has one inside; its path and its own options."""
+    if "model" not in options or "model" not in inspect.signature(kind).parameters:
+        return {}
+    model = options.pop("model")
+    if isinstance(model, dict) and "class" in model:
+        return {"model": model["class"], "settings": {name: value for name, value in model.items() if name != "class"}}
+    if not isinstance(model, str):
+        raise BadSetting(f"{kind.__name__}: model is {model!r}, expected a name such as lightgbm")
+    return {"model": model}
 
 
 def learner_class(name: str, module: str | None = None) -> type[OnlineLearner]:

@@ -86,6 +86,11 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     ('er', {'hidden_sizes': [64, 32], 'learning_rate': 0.01, 'polrs': True})
     >>> parse_call("river:forest.ARFClassifier(drift_detector=drift.ADWIN(delta=0.01))")
     ('river:forest.ARFClassifier', {'drift_detector': {'class': 'drift.ADWIN', 'delta': 0.01}})
+
+    The first one may be a model without a name:
+
+    >>> parse_call("refit(sklearn:svm.SVC(C=2), window=1000)")
+    ('refit', {'model': {'class': 'sklearn:svm.SVC', 'C': 2}, 'window': 1000})
     """
     name, bracket, rest = text.partition("(")
     return name.strip(), parse_options(rest, text) if bracket else {}
@@ -98,15 +103,29 @@ def parse_options(rest: str, text: str) -> dict[str, Any]:
     {'delimiter': ';', 'kinds': {'zip': 'category'}}
     """
     try:
-        source = f"f({rest.strip()}"
+        library = re.match(r"\s*([A-Za-z]\w*:)(?=[A-Za-z])", rest)  # of a model without a name
+        source = f"f({(rest[library.end() :] if library else rest).strip()}"
         call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             raise ValueError
-        return _keywords(call, source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        model = _model(call, source, library[1] if library else "")
+        return {**model, **_keywords(call, source)}
+    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
         raise BadSetting(
             f"cannot read the options in {text!r}; expected them as in name(option=value, other=[1, 2])"
         ) from None
+
+
+def _model(call: ast.Call, source: str, library: str) -> dict[str, Any]:
+    """The model that stands first in a call without a name, which it loses; none where all options have names."""
+    if not call.args and not library:
+        return {}
+    model = _value(call.args.pop(0), source)
+    if isinstance(model, dict) and "class" in model:
+        return {"model": {**model, "class": library + model["class"]}}
+    if not isinstance(model, str):
+        raise ValueError
+    return {"model": library + model}
 
 
 def _keywords(call: ast.Call, source: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from prequential.baselines import (
     KalmanNetwork,
     LastLabel,
     Majority,
+    Refit,
     ReplayStreams,
     RiverLearner,
     SklearnLearner,
@@ -32,8 +33,19 @@ LEARNERS = {
     "river": lambda classes: RiverLearner(classes, model="naive_bayes.GaussianNB"),
     "river-tree": lambda classes: RiverLearner(classes, model="tree.HoeffdingTreeClassifier", standardize=True),
     "sklearn": lambda classes: SklearnLearner(classes, batch=16),
+    "refit": lambda classes: Refit(classes, model="sklearn:naive_bayes.GaussianNB", lags=2, growth=0.5),
+    "refit-lightgbm": lambda classes: Refit(
+        classes, settings={"n_estimators": 5, "min_child_samples": 5}, growth=0.5, window=100
+    ),
 }
-NEEDS = {"acm": "faiss", "river": "river", "river-tree": "river", "sklearn": "sklearn"}
+NEEDS = {
+    "acm": "faiss",
+    "river": "river",
+    "river-tree": "river",
+    "sklearn": "sklearn",
+    "refit": "sklearn",
+    "refit-lightgbm": "lightgbm",
+}
 NOT_SO = {
     ("acm", "check_memory"): "it remembers every example: that is what the method is",
     ("last-label", "check_past_counts"): "only the last label counts, by definition",

@@ -1,8 +1,8 @@
-"""Which classes of River and scikit-learn a name may refer to, and how they are made.
+"""Which classes of River, scikit-learn, LightGBM and CapyMOA a name may refer to, and how they are made.
 
 A name is data: it may come from a file that somebody else wrote. So it is resolved to a class of the library and to
 nothing else, the class is checked before anything is called, and its arguments are plain values or again such classes.
-Constructors of both libraries store their arguments and do nothing else; classes that read or write files, fetch data
+Constructors of these libraries store their arguments and do nothing else; classes that read or write files, fetch data
 or run code are in none of the modules listed here.
 """
 
@@ -52,6 +52,7 @@ class Library:
     classifier: str
     seed: str  # its name for the seed
     modules: tuple[str, ...]
+    more_options: tuple[str, ...] | None = None  # of a constructor that takes any name; None: any but places on disk
 
 
 LIBRARIES = {
@@ -78,6 +79,24 @@ LIBRARIES = {
             "multiclass", "multioutput", "naive_bayes", "neighbors", "neural_network", "semi_supervised", "svm", "tree",
         ),
     ),
+    "lightgbm": Library(
+        title="LightGBM",
+        example="sklearn.LGBMClassifier",
+        base="sklearn.LGBMModel",
+        classifier="sklearn.LGBMClassifier",
+        seed="random_state",
+        modules=("sklearn",),
+        more_options=("extra_trees", "linear_tree", "max_bin", "path_smooth"),  # others name files and machines
+    ),
+    "capymoa": Library(
+        title="CapyMOA",
+        example="classifier.AdaptiveRandomForestClassifier",
+        base="base.Classifier",
+        classifier="base.Classifier",
+        seed="random_seed",
+        modules=("classifier",),
+        more_options=(),
+    ),
 }  # fmt: skip
 
 
@@ -87,7 +106,7 @@ def find_class(library: str, path: str, *, classifier: bool = False) -> type:
     Parameters
     ----------
     library
-        river or sklearn.
+        river, sklearn, lightgbm or capymoa.
     path
         Where the class is: "forest.ARFClassifier".
     classifier
@@ -163,19 +182,27 @@ def _base(library: str, place: str) -> type:
     return base
 
 
-def build(library: str, path: str, given: dict[str, Any], seed: int) -> Any:
+def build(library: str, path: str, given: dict[str, Any], seed: int, **more: Any) -> Any:
     """Makes a classifier of a library from the path of its class and its arguments.
 
     An argument that is a dict with "class" describes another object of the library: "class" is the path of its class,
-    the rest are its arguments. Everything is checked before the first object is made.
+    the rest are its arguments. Everything is checked before the first object is made. `more` are arguments that this
+    package itself gives.
     """
+    plan = check_buildable(library, path, given, seed)
+    plan.settings.update(more)
+    return plan.make()
+
+
+def check_buildable(library: str, path: str, given: dict[str, Any], seed: int) -> _Planned:
+    """What `build` checks; nothing is made."""
     try:
         plan = _planned(library, path, given, seed, classifier=True, depth=1)
     except RecursionError:
         raise BadSetting(f"model {path!r} has lists in lists too deep to read") from None
     if (models := plan.models()) > MOST:
         raise BadSetting(f"model {path!r} is made of {models:,} models, expected at most {MOST:,}")
-    return plan.make()
+    return plan
 
 
 @dataclass(frozen=True)
@@ -212,15 +239,17 @@ def _planned(library: str, path: Any, given: Any, seed: int, *, classifier: bool
         raise BadSetting(f"model {path!r} is inside {depth - 1} others, expected at most {DEEPEST - 1}")
     kind = find_class(library, path, classifier=classifier)
     names = inspect.signature(kind).parameters
-    free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values())
+    more = LIBRARIES[library].more_options
+    free = more is None and any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values())
+    known = [*(name for name, of in names.items() if of.kind is not of.VAR_KEYWORD), *(more or ())]
     settings: dict[str, Any] = {}
     for name, value in given.items():
         if not isinstance(name, str):
             raise BadSetting(f"model {path!r} has no option {name!r}")
         if name in PLACES or name.endswith(PLACE_ENDS):
             raise BadSetting(f"model {path!r}: {name} would name a place on disk, which no option may; leave it out")
-        if name not in names and not free:
-            raise BadSetting(f"model {path!r} has no option {name!r}{nearest(name, names)}")
+        if name not in known and not free:
+            raise BadSetting(f"model {path!r} has no option {name!r}{nearest(name, known)}")
         settings[name] = _checked(library, f"model {path!r}: {name}", name, value, seed, depth)
     bits = settings.get("code_size")
     if settings.get("coding_method") == "exact" and isinstance(bits, int) and bits > MOST_BITS:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from prequential.errors import BadInput, BadSetting, PrequentialError, one_line
-from prequential.labels import spread_unseen
-from prequential.learners.base import check_seed
+from prequential.baselines.library_models import check_model_options, library_errors, smoothed
+from prequential.errors import BadSetting
 from prequential.learners.journaled import JournaledLearner
 from prequential.learners.log_proba import prior_log_proba
 from prequential.learners.normalizer import Normalizer
@@ -46,13 +44,7 @@ class LibraryLearner(JournaledLearner):
         seed: int,
     ) -> None:
         super().__init__(classes, missing=missing)
-        check_seed(seed)
-        if settings is not None and not isinstance(settings, dict):
-            raise BadSetting(f"settings is a {type(settings).__name__}, expected pairs such as {{name: value}}")
-        if not 0 < smoothing < 1:
-            raise BadSetting(
-                f"smoothing ({smoothing}) must be above 0 and below 1: otherwise a label can cost infinitely much"
-            )
+        check_model_options(settings, smoothing, seed)
         if batch < 1:
             raise BadSetting(f"batch ({batch}) must be at least 1")
         self.path, self.settings, self.smoothing = model, dict(settings or {}), smoothing
@@ -112,7 +104,7 @@ class LibraryLearner(JournaledLearner):
             self._pending_x.append(self._features(x[i : i + 1], keep=True))
             self._pending_ids.append(class_id)
             if len(self._pending_ids) == self.stride:
-                with self._library_errors():
+                with library_errors(self.path, self.position):
                     self._fit(np.concatenate(self._pending_x), np.asarray(self._pending_ids, dtype=np.int64))
                 self._pending_x, self._pending_ids, self._fitted = [], [], True
 
@@ -121,38 +113,15 @@ class LibraryLearner(JournaledLearner):
         if not self._fitted:  # some models initialize themselves in their first prediction, which would be a change
             return prior_log_proba(len(x), self.num_seen, self.labels.capacity)
         rows = np.concatenate([self._features(x[i : i + 1], keep=False) for i in range(len(x))])
-        with self._library_errors():
+        with library_errors(self.path, self.position):
             p = self._proba(rows)
-        return self._smoothed(p)
-
-    @contextmanager
-    def _library_errors(self) -> Iterator[None]:
-        """Turns what the library raises into one sentence: the numbers or the settings do not suit its model."""
-        try:
-            yield
-        except PrequentialError:
-            raise
-        except Exception as error:
-            why = f"{type(error).__name__}: {one_line(error, 120)}"
-            raise BadInput(f"example {self.position}: model {self.path!r} cannot take it: {why}") from error
+        return smoothed(p, self.num_seen, self.labels.capacity, self.smoothing)
 
     def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
         self._changing = False  # where the past cannot be read, the model is made again later
         self._relearn()
         self._changing = True
         self._take(x, class_ids)
-
-    def _smoothed(self, p: np.ndarray) -> np.ndarray:
-        """Log-probabilities: normalized (uniform where all are 0), then mixed with the uniform distribution."""
-        p = np.where(np.isfinite(p) & (p > 0), p, 0.0)
-        capacity, seen = self.labels.capacity, self.num_seen
-        K = min(seen + 1, capacity)  # the labels seen, and one for all others
-        if capacity > K:
-            p = np.concatenate([p[:, :seen], p[:, seen:].mean(1, keepdims=True)], 1)
-        total = p.sum(1, keepdims=True)
-        p = np.where(total > 0, p / np.where(total > 0, total, 1.0), 1 / K)
-        log_p = np.log((1 - self.smoothing) * p + self.smoothing / K)
-        return spread_unseen(log_p, np.full(len(p), seen), capacity)
 
     def _hints(self) -> list[Hint]:
         return [] if self._normalizer is None else self._normalizer.hints()

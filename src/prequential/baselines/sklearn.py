@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from prequential.baselines.fixed_classes import FixedClassesLearner
 from prequential.baselines.libraries import build
-from prequential.baselines.library_learner import LibraryLearner
 from prequential.errors import BadSetting
 from prequential.learners.base import check_missing
 from prequential.renames import OPTIONS, takes_old_names
 
 
 @takes_old_names(OPTIONS)
-class SklearnLearner(LibraryLearner):
+class SklearnLearner(FixedClassesLearner):
     """A classifier of scikit-learn with `partial_fit`, behind this package's interface.
 
     Its probabilities (its prediction, where it has none) are mixed with a little of the uniform distribution, so that
@@ -95,32 +95,6 @@ class SklearnLearner(LibraryLearner):
         self._names_classes = "classes" in inspect.signature(made.partial_fit).parameters
         self._outputs = self.labels.capacity  # the class ids that this model will know
         return made
-
-    def _begin_call(self, class_ids: np.ndarray) -> None:
-        super()._begin_call(class_ids)
-        self._of_this_call: list[tuple[np.ndarray, np.ndarray]] = []  # what was learned in it so far
-
-    def _release_snapshot(self) -> None:
-        self._of_this_call = []
-
-    def _learn(self, x: np.ndarray, class_ids: np.ndarray) -> None:
-        for i in range(len(class_ids)) if self.labels.open_ended and self._names_classes else ():
-            row, class_id = x[i : i + 1], class_ids[i : i + 1]
-            outputs = self.labels.capacity_for(int(class_id[0]) + 1)
-            if outputs > self._outputs:
-                self._begin_anew(outputs)
-            super()._learn(row, class_id)
-            self._of_this_call.append((row, class_id))
-        if not (self.labels.open_ended and self._names_classes):
-            super()._learn(x, class_ids)
-
-    def _begin_anew(self, outputs: int) -> None:
-        """Trains a new model that knows this many class ids on all examples so far: a model cannot get new ones."""
-        self._begin()
-        self._outputs, self._num_to_relearn = outputs, self.position
-        self._relearn()
-        for x, class_ids in self._of_this_call:
-            self._take(x, class_ids)
 
     def _proba(self, x: np.ndarray) -> np.ndarray:
         p = np.zeros((len(x), self._outputs))

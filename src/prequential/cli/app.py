@@ -27,7 +27,7 @@ app = App(
 )
 app.register_install_completion_command(add_to_startup=False)
 RUN = Group("The run", sort_key=1)
-LEARNER = Group("The learner", sort_key=2)
+LEARNER = Group("The learner", sort_key=3)
 
 
 @app.command

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from prequential.errors import PrequentialError
-from prequential.runs.run_settings import RunSettings
+from prequential.runs.run_settings import RunSettings, StreamSettings
 from prequential.settings import Settings
 
 COMPARISON = Group("The comparison", sort_key=1)
-TRANSFORMERS = Group("The transformers in it", sort_key=2)
+TRANSFORMERS = Group("The transformers in it", sort_key=3)
+STREAM = Parameter(name="*")  # the options of a stream, which every command that reads one has
 MANY = Parameter(consume_multiple=True, negative=(), group=COMPARISON)
 
 
@@ -24,14 +25,12 @@ def compare(
     learners: Annotated[list[str] | None, MANY] = None,
     on: Annotated[list[str] | None, Parameter(name=("--on", "--stream")), MANY] = None,
     seeds: Annotated[list[int] | None, MANY] = None,
-    examples: Annotated[int | None, Parameter(group=COMPARISON)] = None,
-    delay: Annotated[int | None, Parameter(group=COMPARISON)] = None,
-    label_batches: Annotated[int | None, Parameter(group=COMPARISON)] = None,
     jobs: Annotated[int | None, Parameter(group=COMPARISON)] = None,
     device: Annotated[str | None, Parameter(group=COMPARISON)] = None,
     checkpoint_seconds: Annotated[float | None, Parameter(group=COMPARISON)] = None,
     out: Annotated[Path | None, Parameter(group=COMPARISON)] = None,
     trust: Annotated[bool, Parameter(group=COMPARISON, negative=())] = False,
+    reading: Annotated[StreamSettings, STREAM] = StreamSettings(),  # noqa: B008 (frozen)
     settings: Annotated[Settings, Parameter(name="*", group=TRANSFORMERS)] = Settings(),  # noqa: B008 (frozen)
 ) -> None:
     """Run several learners on the same streams, and put them side by side in tables and pictures.
@@ -52,12 +51,6 @@ def compare(
         "digits(tasks=20)".
     seeds
         Each is a run; it makes the learner and, where that is drawn at random, the stream. By default --seed.
-    examples
-        Stop after so many examples of each stream.
-    delay
-        Labels come late: that of row t is given after the prediction of row t + DELAY.
-    label_batches
-        Labels come late: so many rows are predicted, then their labels arrive together.
     jobs
         How many runs at a time, with one thread each; by default as many as there are cores. 0: in this process.
     device
@@ -82,17 +75,13 @@ def compare(
     before = read_plan(directory)
     if preset == "table1":
         learners, on = [*table1.PAPER, *(learners or [])], on or [table1.STREAM]
-        examples = examples or (before.run.examples if before else None) or table1.EXAMPLES
+        reading = replace(
+            reading, examples=reading.examples or (before.run.examples if before else None) or table1.EXAMPLES
+        )
     if not learners and before is None:
         raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
-    given: dict[str, Any] = {
-        "examples": examples,
-        "delay": delay,
-        "label_batches": label_batches,
-        "device": device,
-        "checkpoint_seconds": checkpoint_seconds,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {"device": device, "checkpoint_seconds": checkpoint_seconds}
+    given = {**{name: value for name, value in given.items() if value is not None}, **reading.given_options()}
     with names_from(directory if before else None, trust=trust):
         plan = Plan(
             learners=tuple(learners or before.learners),  # type: ignore[union-attr]
@@ -129,20 +118,20 @@ def experiment(
     scale: Literal["small", "paper"] = "small",
     seeds: int = 1,
     stream: str | None = None,
-    delay: int | None = None,
-    label_batches: int | None = None,
     jobs: int | None = None,
     precision: Literal["float32", "bfloat16"] | None = None,
     out: Path | None = None,
+    reading: Annotated[StreamSettings, STREAM] = StreamSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Run one of the paper's experiments, draw its figures, and say whether the paper's claims held.
 
-    Stopped or killed, it resumes with the same command.
+    Stopped or killed, it resumes with the same command. Options of the stream win over the experiment's own; those that
+    it varies are refused.
 
     Parameters
     ----------
     name
-        Which one; `list` shows all of them, and `claims FOLDER...` makes the page on all claims from the results in
+        Which one; `list` shows all of them, with the data and the time that each takes, and `claims FOLDER...` makes the page on all claims from the results in
         folders.
     folders
         For `claims`: where results are.
@@ -153,10 +142,6 @@ def experiment(
     stream
         The data, as for `run`: emnist:PATH, cifar100:PATH, or a folder of features extracted from CLOC. Without it the
         experiments on CLOC run on `photos`, a stand-in.
-    delay
-        Labels come late, as in no experiment of the paper: that of row t is given after the prediction of row t + DELAY.
-    label_batches
-        Labels come late: so many rows are predicted, then their labels arrive together.
     jobs
         How many runs at a time; by default as many as there are cores, which they share.
     precision
@@ -188,8 +173,7 @@ def experiment(
         scale=scale,
         seeds=seeds,
         stream=stream or find_experiment(name).STREAM,
-        delay=delay,
-        label_batches=label_batches,
+        reading=reading.given_options(),
     )
     directory = out or Path("runs", "experiments", f"{name}-{scale}")
     options = {} if precision is None else {"precision": precision}
@@ -248,6 +232,9 @@ def sweep(
     storage: str | None = None,
     out: Path | None = None,
     trust: Annotated[bool, Parameter(negative=())] = False,
+    stream: str | None = None,
+    learner: str | None = None,
+    reading: Annotated[StreamSettings, STREAM] = StreamSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Try many settings of a run, and say which are best; stopped or killed, it resumes with the same command.
 
@@ -267,6 +254,8 @@ def sweep(
     trust
         Where FILE lies in the directory of a sweep: do what it asks for even if that is a database elsewhere, another
         directory, or data to fetch.
+    stream, learner
+        As for `run`; they win over the file, and so do the options of the stream.
     """
     from rich.console import Console
 
@@ -276,7 +265,11 @@ def sweep(
     from prequential.sweeps.trial_tables import best_first
 
     console = Console(highlight=False)
-    result = run_sweep(file, trials=trials, jobs=jobs, storage=storage, out=out, console=console, trust=trust)
+    named = {"stream": stream, "learner": learner}
+    given = {**{name: value for name, value in named.items() if value is not None}, **reading.given_options()}
+    result = run_sweep(
+        file, trials=trials, jobs=jobs, storage=storage, out=out, run=given, console=console, trust=trust
+    )
     if result is None:
         console.print("stopped; the same command resumes it", soft_wrap=True)
         return

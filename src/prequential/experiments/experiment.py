@@ -3,6 +3,7 @@
 An experiment is a module with
 
 * a docstring: what it shows, the settings, the hardware and time, and what the paper leads one to expect;
+  `prequential experiment list` shows its first line and its paragraph "Hardware and time: 2 cores; ...";
 * `STREAM`, the stream it runs on by default;
 * `trials(request)`, the runs it needs;
 * `figures(results)`, by name;
@@ -39,9 +40,8 @@ class Request:
     scale: Scale
     seeds: int
     stream: str
-    delay: int | None = None
-    """How late labels come, as for a run."""
-    label_batches: int | None = None
+    reading: dict[str, Any] = field(default_factory=dict)
+    """Options of the stream that win over the experiment's own, as for a run: {"label_batches": 100}."""
 
     @property
     def small(self) -> bool:
@@ -51,10 +51,10 @@ class Request:
     def data(self) -> str:
         """Which data that is, in words."""
         late = ""
-        if self.delay:
-            late = f", labels {self.delay:,} rows late"
-        elif self.label_batches:
-            late = f", labels in batches of {self.label_batches:,}"
+        if delay := self.reading.get("delay"):
+            late = f", labels {delay:,} rows late"
+        elif batch := self.reading.get("label_batches"):
+            late = f", labels in batches of {batch:,}"
         if self.stream.startswith("photos"):
             return f"the CLOC-like stream `photos`, which is not CLOC{late}"
         return f"`{self.stream}`{late}"
@@ -79,8 +79,7 @@ class Trial:
         return ",".join(f"{tag}={value}" for tag, value in self.tags.items()).replace("/", "-")
 
     def run_settings(self, request: Request) -> RunSettings:
-        late = {"delay": request.delay, "label_batches": request.label_batches}
-        return RunSettings(**{"stream": request.stream, "learner": self.learner, **late, **self.run})
+        return RunSettings(**{"stream": request.stream, "learner": self.learner, **self.run, **request.reading})
 
 
 @dataclass(frozen=True)

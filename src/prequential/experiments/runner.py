@@ -26,13 +26,35 @@ from prequential.storage.sealed import is_damaged, read_json, write_sealed
 from prequential.streams.open import check_spec
 from prequential.streams.spec import StreamSpec
 
+DATA = {  # what a stream by default needs, and what else the experiment can run on
+    "emnist": "EMNIST: --stream emnist:PATH or --download",
+    "cifar100": "CIFAR-100: --stream cifar100:PATH or --download",
+    "photos": "none, generated; or features of CLOC: --stream FOLDER",
+    "digits": "none, digits come with the package",
+}
+
 
 def list_experiments(console: Console) -> None:
-    """Prints the experiments, a line each."""
-    table = Table(box=None, show_header=False, pad_edge=False)
+    """Prints the experiments, each with what it shows, the data it needs and how long it takes."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading, options in (("experiment", {"no_wrap": True}), ("shows", {}), ("data", {}), ("time", {})):
+        table.add_column(heading, **options)  # type: ignore[arg-type]
     for name in NAMES:
-        table.add_row(f"[bold]{name}[/]", str(find_experiment(name).__doc__).splitlines()[0])
+        experiment = find_experiment(name)
+        shown = str(experiment.__doc__).splitlines()[0]
+        table.add_row(f"[bold]{name}[/]", shown, DATA[experiment.STREAM], time_of(experiment))
     console.print(table)
+
+
+def time_of(experiment: ModuleType) -> str:
+    """How long an experiment takes, as its docstring says.
+
+    >>> time_of(find_experiment("cloc-oracle"))
+    '2 cores; a minute'
+    """
+    paragraphs = str(experiment.__doc__).split("\n\n")
+    said = next(" ".join(part.split()) for part in paragraphs if part.startswith("Hardware and time:"))
+    return said.removeprefix("Hardware and time:").strip().removesuffix(".")
 
 
 def run_experiment(
@@ -64,6 +86,10 @@ def run_experiment(
     console = console or Console(quiet=True)
     experiment = find_experiment(name)
     trials = [_changed(trial, options or {}) for trial in experiment.trials(request)]
+    for option in request.reading:
+        values = {repr(trial.run.get(option)) for trial in trials}
+        if len(values) > 1:
+            raise BadSetting(f"{option} is what {name} varies ({', '.join(sorted(values))}); leave it out")
     jobs = available_cores() if jobs is None else jobs
     if jobs < 0:
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
@@ -215,12 +241,21 @@ def _numbers(outcome: Outcome) -> dict[str, Any]:
 
 def _command(name: str, request: Request, stream: str, options: dict[str, Any]) -> str:
     parts = ["prequential experiment", name, f"--scale {request.scale}", f"--seeds {request.seeds}"]
-    parts += [f"--delay {request.delay}"] if request.delay else []
-    parts += [f"--label-batches {request.label_batches}"] if request.label_batches else []
+    parts += [_flag(option, value) for option, value in request.reading.items()]
     if stream != find_experiment(name).STREAM:
         parts.append(f"--stream {stream}")
     parts += [f"--{option.replace('_', '-')} {value}" for option, value in options.items()]
     return " ".join(parts)
+
+
+def _flag(option: str, value: Any) -> str:
+    """An option of a stream as it is written on the command line.
+
+    >>> _flag("label_batches", 100), _flag("features", ["a", "b"]), _flag("download", True)
+    ('--label-batches 100', '--features a b', '--download')
+    """
+    values = value if isinstance(value, list) else [] if value is True else [value]
+    return " ".join([f"--{option.replace('_', '-')}", *map(str, values)])
 
 
 def _page(about: str, saved: dict[str, Any], request: Request) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import weakref
@@ -12,6 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from prequential.errors import BadInput
+from prequential.storage.platforms import at_fork
 
 try:  # the functions behind those of `signal`, which turn every number into an enum: 15 µs for each example
     from _signal import getsignal as _getsignal  # type: ignore[import-not-found]
@@ -134,4 +134,4 @@ def _free_all() -> None:
         guard._new_locks()
 
 
-os.register_at_fork(after_in_child=_free_all)
+at_fork(after_in_child=_free_all)

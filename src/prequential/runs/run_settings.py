@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from prequential.errors import BadSetting, short
 from prequential.renames import REMOVED, SETTINGS, warn_of, without_warning
@@ -19,12 +19,60 @@ from prequential.storage.migrations import FORMAT, migrate_settings
 from prequential.storage.toml import read_toml
 
 MOST_THREADS = 1024
+OF_STREAM = Parameter(group=Group("The stream", sort_key=2))  # where help shows these options
 # A resumed run gives the same results with others, to the last bit or to rounding.
 MAY_CHANGE = ("checkpoint_seconds", "device", "threads", "out", "engine")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings:
+class StreamSettings:
+    """How a stream is read and when its labels come: the same for a run, a comparison, a sweep and an experiment."""
+
+    tasks: Annotated[int | None, OF_STREAM] = None
+    """Streams made of tasks: how many; 100 by default."""
+    task_length: Annotated[int | None, OF_STREAM] = None
+    """Streams made of tasks: examples in each; 200 digits by default, 1000 of other images."""
+    ways: Annotated[int | None, OF_STREAM] = None
+    """Streams made of tasks: classes in each; 10 by default."""
+    examples: Annotated[int | None, OF_STREAM] = None
+    """Stop after so many examples of the stream."""
+    delay: Annotated[int | None, OF_STREAM] = None
+    """Labels come late: that of row t is given after the prediction of row t + DELAY."""
+    label_batches: Annotated[int | None, OF_STREAM] = None
+    """Labels come late: so many rows are predicted, then their labels arrive together."""
+    classes: Annotated[int | None, OF_STREAM] = None
+    """How many labels there can be; by default what the stream says, else any number."""
+    label: Annotated[str | None, OF_STREAM] = None
+    """Tables: the column to predict."""
+    features: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=()), OF_STREAM] = None
+    """Tables: the columns to predict from, apart or with commas; by default all others."""
+    time: Annotated[str | None, OF_STREAM] = None
+    """Tables: the column that gives the order."""
+    group: Annotated[str | None, OF_STREAM] = None
+    """Tables: a column that names the user or group of a row."""
+    reading: Annotated[Literal[1, 2], OF_STREAM] = 2
+    """Tables: how columns are read; 1 is how version 0.1 did, which runs of that version go on with."""
+    images: Annotated[Path | None, OF_STREAM] = None
+    """CLOC: the folder that the paths in the metadata start from."""
+    download: Annotated[bool, Parameter(negative=()), OF_STREAM] = False
+    """EMNIST and CIFAR-100 without a path: fetch the official files."""
+    on_bad_row: Annotated[Literal["stop", "skip"], OF_STREAM] = "stop"
+    """Own data: what to do at a row that cannot be used."""
+    metric: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=()), OF_STREAM] = None
+    """Metrics beside the scores, each as module:name, such as river.metrics:MacroF1 or one of your own."""
+
+    def given_options(self) -> dict[str, Any]:
+        """Those that differ from the defaults: what was given, as far as one can see.
+
+        >>> StreamSettings(label="up", delay=3).given_options()
+        {'delay': 3, 'label': 'up'}
+        """
+        found = {field.name: (getattr(self, field.name), field.default) for field in fields(StreamSettings)}
+        return {name: value for name, (value, default) in found.items() if value != default}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(StreamSettings):
     """What a run reads, where it computes and what it leaves behind."""
 
     stream: str = "digits"
@@ -33,38 +81,6 @@ class RunSettings:
     learner: str = "transformer"
     """What learns: transformer, a baseline by name (last-label, er, kalman, river:CLASS, ...), or a class of your own as
     MODULE:CLASS. Options in parentheses: "majority(window=50)"."""
-    tasks: int | None = None
-    """Streams made of tasks: how many; 100 by default."""
-    task_length: int | None = None
-    """Streams made of tasks: examples in each; 200 digits by default, 1000 of other images."""
-    ways: int | None = None
-    """Streams made of tasks: classes in each; 10 by default."""
-    examples: int | None = None
-    """Stop after so many examples of the stream."""
-    delay: int | None = None
-    """Labels come late: that of row t is given after the prediction of row t + DELAY."""
-    label_batches: int | None = None
-    """Labels come late: so many rows are predicted, then their labels arrive together."""
-    classes: int | None = None
-    """How many labels there can be; by default what the stream says, else any number."""
-    label: str | None = None
-    """Tables: the column to predict."""
-    features: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None
-    """Tables: the columns to predict from, apart or with commas; by default all others."""
-    time: str | None = None
-    """Tables: the column that gives the order."""
-    group: str | None = None
-    """Tables: a column that names the user or group of a row."""
-    reading: Literal[1, 2] = 2
-    """Tables: how columns are read; 1 is how version 0.1 did, which runs of that version go on with."""
-    images: Path | None = None
-    """CLOC: the folder that the paths in the metadata start from."""
-    download: Annotated[bool, Parameter(negative=())] = False
-    """EMNIST and CIFAR-100 without a path: fetch the official files."""
-    on_bad_row: Literal["stop", "skip"] = "stop"
-    """Own data: what to do at a row that cannot be used."""
-    metric: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None
-    """Metrics beside the scores, each as module:name, such as river.metrics:MacroF1 or one of your own."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda, cuda:1, ..."""
     threads: int | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from prequential.serve.failures import explained
 from prequential.serve.framing import Message
 from prequential.storage.files import storage
+from prequential.storage.platforms import CLOEXEC, NOFOLLOW, sync_data
 
 Send = Callable[[list[Message]], None]
 
@@ -83,10 +84,10 @@ def sync_files(paths: set[Path]) -> None:
     for path in paths:
         with storage(path):
             try:
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                handle = os.open(path, os.O_RDONLY | CLOEXEC | NOFOLLOW)
             except FileNotFoundError:  # replaced by one that was synced when it was made
                 continue
             try:
-                os.fdatasync(handle)
+                sync_data(handle)
             finally:
                 os.close(handle)

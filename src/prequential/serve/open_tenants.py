@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
+import mmap
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ SAVE_ROWS, SAVE_SECONDS = 8192, 60.0  # what is learned again at most after a cr
 SAVE_ROWS_SHARED = 512  # where another process may have to take over
 LOCK_SECONDS = 5.0  # how long another process may take to let go of a tenant
 LEAST_MEMORY = 64 << 20  # bytes for tenants, beyond what the process takes without any
-PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE = mmap.PAGESIZE
 
 
 class OpenTenants:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 import threading
@@ -21,9 +20,20 @@ from types import TracebackType
 from typing import ClassVar
 
 from prequential.errors import BadInput, StorageError
+from prequential.storage.platforms import (
+    BINARY,
+    CLOEXEC,
+    NOFOLLOW,
+    NONBLOCK,
+    at_fork,
+    is_alive,
+    lock,
+    pwrite,
+    sync_folder,
+)
 
 # In a directory of ours nothing is a symbolic link: following one would write into somebody else's files.
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC | BINARY
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -83,13 +93,7 @@ def remove_temporaries(directory: Path, *, shared: bool = False, of: str = "") -
 def _alive(process: str) -> bool:
     if not process.isdecimal() or int(process) == os.getpid():
         return False
-    try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    return is_alive(int(process))
 
 
 def make_directory(path: Path) -> None:
@@ -107,7 +111,7 @@ def make_directory(path: Path) -> None:
 def open_own(path: Path, flags: int) -> int:
     """A handle on a file in a directory of ours: a symbolic link, a folder or a device in its place is refused."""
     try:
-        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, flags | NOFOLLOW | NONBLOCK | CLOEXEC | BINARY, 0o644)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise BadInput(f"{path} is a symbolic link to {os.readlink(path)}, expected a file") from None
@@ -134,18 +138,14 @@ def write_all(handle: int, data: bytes, offset: int | None = None) -> None:
     """Writes all of the data, at an offset or where the handle stands."""
     view = memoryview(data)
     while len(view):
-        written = os.write(handle, view) if offset is None else os.pwrite(handle, view, offset)
+        written = os.write(handle, view) if offset is None else pwrite(handle, view, offset)
         view = view[written:]
         offset = None if offset is None else offset + written
 
 
 def sync_directory(path: Path) -> None:
     """Makes renames inside a directory durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(path)
 
 
 def refuse_links(root: Path, *paths: Path) -> None:
@@ -165,7 +165,7 @@ def refuse_links(root: Path, *paths: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Waits for an exclusive lock on a file that is there for nothing else; freed also when the process is killed."""
     with opened(path, os.O_RDWR | os.O_CREAT) as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle, wait=True)
         yield
 
 
@@ -200,7 +200,7 @@ class DirectoryLock:
             return
         handle = open_own(self.directory / ".lock", os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(handle)
         except OSError:
             os.close(handle)
             raise LockHeld(f"another process or learner is working in {self.directory}") from None
@@ -331,4 +331,4 @@ def _forget_locks() -> None:
     KeptLock._owners.clear()
 
 
-os.register_at_fork(after_in_child=_forget_locks)
+at_fork(after_in_child=_forget_locks)

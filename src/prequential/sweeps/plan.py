@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from prequential.errors import BadSetting, MissingExtra
 from prequential.registry import TRANSFORMERS, make_learner
 from prequential.renames import OPTIONS, SETTINGS, current_names, one_warning
@@ -198,14 +200,39 @@ def with_options(spec: str, options: dict[str, Any]) -> str:
     return f"{name}({','.join([rest, *more] if bracket and rest.strip() else more)})"
 
 
-def read_sweep(path: Path) -> SweepPlan:
-    """The sweep that a TOML file describes; anything wrong in it is one error."""
+def read_sweep(path: Path, run: dict[str, Any] | None = None) -> SweepPlan:
+    """The sweep that a TOML file describes; anything wrong in it is one error.
+
+    `run` are settings of the runs that win over the file.
+    """
     content = read_toml(path, "sweep")
+    _put(content, run or {})
     try:
         with one_warning():
             return _plan(content, path)
     except BadSetting as error:
         raise BadSetting(f"{path}: {error}") from None
+
+
+def sweep_file(path: Path, run: dict[str, Any] | None = None) -> bytes:
+    """The file of a sweep as it is, or where settings of the runs win over it, with these in it."""
+    if not run:
+        return path.read_bytes()
+    content = read_toml(path, "sweep")
+    _put(content, run)
+    return tomli_w.dumps(content).encode()
+
+
+def _put(content: dict[str, Any], run: dict[str, Any]) -> None:
+    """Puts settings of the runs into what a file holds, in place of those that it has itself."""
+    table = content.setdefault("run", {}) if run else {}
+    for name, value in run.items():
+        for written in (name, name.replace("_", "-")):
+            for place in (content, table) if isinstance(table, dict) else (content,):
+                if written in place and not isinstance(place[written], dict):
+                    del place[written]
+        if isinstance(table, dict):
+            table[name] = str(value) if isinstance(value, Path) else value
 
 
 def _plan(content: dict[str, Any], path: Path) -> SweepPlan:

@@ -7,7 +7,6 @@ trial number wins and the other is marked as a duplicate and never run; all stor
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from uuid import uuid4
 from prequential.errors import BadInput, BadSetting
 from prequential.storage.files import LockHeld, locked, make_directory, open_own
 from prequential.storage.migrations import FORMAT
+from prequential.storage.platforms import lock
 from prequential.sweeps.plan import OBJECTIVES, Choice, Point, Range, SweepPlan
 from prequential.sweeps.sampler import attempt_after, is_duplicate, make_sampler, originals
 from prequential.sweeps.storage import REMEDY, open_storage, report_damage, with_retries
@@ -316,7 +316,7 @@ class Trials:
         make_directory(path.parent)
         handle = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(handle)
         except OSError:
             os.close(handle)
             raise LockHeld(f"the worker {path.name} is alive") from None

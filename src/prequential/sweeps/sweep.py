@@ -33,7 +33,8 @@ from prequential.storage.files import (
     remove_temporaries,
     write_atomically,
 )
-from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, read_sweep
+from prequential.streams.spec import StreamSpec
+from prequential.sweeps.plan import OBJECTIVES, Point, SweepPlan, read_sweep, sweep_file
 from prequential.sweeps.running_trial import RunningTrial
 from prequential.sweeps.storage import is_inside, without_password
 from prequential.sweeps.study import Row, Trials
@@ -55,6 +56,7 @@ def sweep(
     jobs: int | None = None,
     storage: str | None = None,
     out: Path | None = None,
+    run: dict[str, Any] | None = None,
     console: Console | None = None,
     trust: bool = False,
 ) -> tuple[SweepPlan, list[Row], Path] | None:
@@ -73,6 +75,8 @@ def sweep(
         Where Optuna keeps the trials: a database URL or `journal:PATH`; by default SQLite in the sweep's directory.
     out
         The directory of the sweep; by default runs/NAME.
+    run
+        Settings of the runs that win over the file: {"label": "up"}.
     console
         Where to show progress.
     trust
@@ -87,10 +91,12 @@ def sweep(
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
     if trials is not None and trials < 1:
         raise BadSetting(f"trials ({trials}) must be at least 1")
+    if run and "stream" in run:  # the copy of the file in the directory of the sweep has its path whole
+        run = {**run, "stream": StreamSpec.parse(run["stream"]).absolute()}
     begun = any((file.parent / name).exists() for name in OURS if name != file.name)
     stored = file.parent if begun else None  # its file is a sweep's own copy
     with names_from(stored, trust=trust):
-        plan, text = read_sweep(file), file.read_bytes()
+        plan, text = read_sweep(file, run), sweep_file(file, run)
         if storage is None and plan.storage is not None and not is_inside(plan.storage, file.parent):
             need_trust(f"to keep its trials in {without_password(plan.storage)}")
         if out is None and plan.out is not None and plan.out.resolve() != file.parent.resolve():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import math
@@ -15,6 +14,7 @@ import numpy as np
 
 from prequential.errors import BadInput
 from prequential.storage.files import new_file, open_own, write_all
+from prequential.storage.platforms import CLOEXEC, DIRECTORY, FOLDERS_HAVE_HANDLES, lock, pread
 from prequential.storage.sealed import read_json
 from prequential.streams.formats.encoding import shown
 from prequential.streams.limits import reason
@@ -39,9 +39,11 @@ class FolderLock:
         """Takes the lock, if it is not held already; refuses where another writer has it."""
         if self._handle is not None:
             return
-        handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if not FOLDERS_HAVE_HANDLES:
+            return
+        handle = os.open(self.directory, os.O_RDONLY | DIRECTORY | CLOEXEC)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(handle)
         except BlockingIOError:
             os.close(handle)
             raise BadInput(f"{self.directory} is being written by another process") from None
@@ -93,7 +95,7 @@ class PartFile:
     def _pieces(self) -> Iterator[bytes]:
         """The bytes of all rows."""
         offset, stop = 0, self.rows * self._row
-        while offset < stop and (piece := os.pread(self.handle, min(stop - offset, 1 << 22), offset)):
+        while offset < stop and (piece := pread(self.handle, min(stop - offset, 1 << 22), offset)):
             yield piece
             offset += len(piece)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from prequential.errors import BadInput, DamageWarning
 from prequential.storage.files import new_file, open_own, opened, write_all
+from prequential.storage.platforms import at_fork
 from prequential.streams.journal.index import Index
 from prequential.streams.journal.log_records import (
     EXAMPLE,
@@ -402,4 +403,4 @@ def _new_locks() -> None:
         log.index.lock = threading.RLock()
 
 
-os.register_at_fork(before=_flush_all, after_in_child=_new_locks)
+at_fork(before=_flush_all, after_in_child=_new_locks)

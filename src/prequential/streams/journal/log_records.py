@@ -15,7 +15,6 @@ row says where the example came from. Both may be empty.
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prequential.storage.files import write_all
+from prequential.storage.platforms import pread
 
 MAGIC = b"PQr2"
 HEADER = struct.Struct("<4sBBHIQII")
@@ -192,7 +192,7 @@ def read_at(handle: int, size: int, offset: int) -> bytes:
     """So many bytes from an offset on; fewer where the file ends."""
     parts = []
     while size > 0:
-        part = os.pread(handle, min(size, 1 << 30), offset)
+        part = pread(handle, min(size, 1 << 30), offset)
         if not part:
             break
         parts.append(part)
