@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TIME_ROWS = 64  # periods whose label shares are kept apart, an even number; when full, neighbors are merged
+FEWEST = 50  # examples in a period whose label shares are shown
 TOP = 12  # classes that are shown where there is room for a few only
 OTHER = "(other)"
 
@@ -179,8 +180,10 @@ class ClassScores:
         `position` is how many examples had been seen at the end of each period, `share` is (labels, periods).
         """
         labels = self.top(most)
-        ends = np.minimum(np.arange(1, -(-self.count // self._period) + 1) * self._period, self.count)
-        periods = {i: i for i in range(len(ends))}
+        join = max(1, -(-FEWEST // self._period))  # a share of a few examples says nothing
+        period = join * self._period
+        ends = np.minimum(np.arange(1, -(-self.count // period) + 1) * period, self.count)
+        periods = {i: i // join for i in range(TIME_ROWS)}
         at = {self._numbers[label]: i for i, label in enumerate(labels)}
         counts = self._shares.matrix(periods, at, (len(ends), len(labels))).T
         length = np.diff(ends, prepend=0)
