@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import cyclopts
 from cyclopts import App, Group, Parameter
 
-from prequential.cli import commands, live_commands
+from prequential.cli import commands, live_commands, look_commands
 from prequential.cli.old_flags import current_flags, shown_once
 from prequential.cli.serve_command import serve_app
 from prequential.exits import one_sentence
@@ -85,24 +85,6 @@ def resume(
     restore_settings(directory)
     with _processes(str(read_stored_settings(directory / "settings.toml")[0].get("device", "auto"))):
         _execute(Run(directory, trust=trust, engine=engine), begin=False, set_aside=set_aside)
-
-
-@app.command
-def show(directory: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False) -> None:
-    """Say what came out of a run so far, and draw its pictures again.
-
-    Parameters
-    ----------
-    directory
-        The directory of the run.
-    trust
-        Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
-    """
-    from rich.console import Console
-
-    from prequential.runs.show import show_run
-
-    show_run(directory, Console(), trust=trust)
 
 
 @app.command
@@ -222,7 +204,9 @@ def _execute(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # typ
     console.print(f"results in {work.directory}, picture {work.directory / 'curves.png'}", soft_wrap=True)
 
 
-for command in (commands.compare, commands.experiment, commands.report, commands.sweep, commands.pareto):
+for command in (commands.compare, commands.experiment, commands.sweep, commands.pareto):
+    app.command(command)
+for command in (look_commands.show, look_commands.runs, look_commands.report):
     app.command(command)
 app.command(live_commands.predict)
 app.command(live_commands.learn)

@@ -66,7 +66,8 @@ class ClassScores:
         """Adds the next examples of the records of a run. Returns the labels' numbers."""
         import pyarrow as pa
 
-        both = pa.chunked_array([label, predicted]).combine_chunks().dictionary_encode()
+        chunks = [chunk for column in (label, predicted) for chunk in getattr(column, "chunks", [column])]
+        both = pa.concat_arrays(chunks).dictionary_encode()
         codes = both.indices.fill_null(-1).to_numpy(zero_copy_only=False).reshape(2, -1).T.astype(np.int64)  # (n, 2)
         texts = both.dictionary.to_pylist()
         seen, first = np.unique(codes.ravel(), return_index=True)  # each label before what was predicted for it

@@ -21,12 +21,15 @@ from prequential.evaluation.records import read_records, read_task_starts
 from prequential.evaluation.references import References
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from prequential.learners.charges import Charges
 
 CURVE_ROWS = 2048  # points of the learning curve before neighbors are merged
 TASK_ROWS = 4096  # tasks kept apart before neighbors are merged
 CONFIDENCE_BINS = 20
 FEW_TASKS = 10  # how many tasks the summary calls "first" and "last"
+RECORDED = ("log_loss", "correct", "confidence", "label", "predicted")  # the columns of records that scores are made of
 # The numbers of the summary, and those of them that need the labels.
 NUMBERS = ("accuracy", "log_loss", "bits", "uniform_bits", "compression", "calibration_error")
 CLASS_NUMBERS = (
@@ -136,6 +139,13 @@ class Scores:
         if labels is not None:
             self.references.add(self.by_class.update(labels, charges.predicted, known_labels))
             self.metrics.update(labels, charges, known_labels)
+
+    def update_from_records(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Adds the next examples of the records of a run, given the columns `RECORDED` of them."""
+        columns = (_numpy(batch.column(name)) for name in RECORDED[:3])
+        self._add(self.count, *columns)
+        self.references.add(self.by_class.update_from_records(*(batch.column(name) for name in RECORDED[3:])))
+        self.num_labels = self.by_class.num_labels
 
     def _add(self, position: int, log_loss: np.ndarray, correct: np.ndarray, confidence: np.ndarray) -> None:
         nats, sure = np.asarray(log_loss, np.float64), np.asarray(confidence, np.float64)
@@ -451,12 +461,8 @@ class Scores:
         known = task_starts is not None  # where they are not, the parts are verified while they are looked for
         starts = task_starts if known else read_task_starts(directory)
         scores = cls(classes, starts, delay=delay, label_batches=label_batches)
-        columns = ["log_loss", "correct", "confidence", "label", "predicted"]
-        for batch in read_records(directory, columns, verify=known):
-            log_loss, correct, confidence = (column.to_numpy(zero_copy_only=False) for column in batch.columns[:3])
-            scores._add(scores.count, log_loss, correct, confidence)
-            scores.references.add(scores.by_class.update_from_records(*batch.columns[3:]))
-            scores.num_labels = scores.by_class.num_labels
+        for batch in read_records(directory, RECORDED, verify=known):
+            scores.update_from_records(batch)
         return scores
 
     def _task_table(self) -> BinnedSums:
@@ -489,6 +495,12 @@ def _predictions(directory: str | Path) -> Iterator[tuple[str, str | None]]:
     """The texts of the label and of the prediction of every example in records."""
     for batch in read_records(directory, ["label", "predicted"]):
         yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+
+
+def _numpy(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    values: np.ndarray = whole.to_numpy(zero_copy_only=False)
+    return values
 
 
 def _checked_starts(task_starts: np.ndarray) -> np.ndarray:
