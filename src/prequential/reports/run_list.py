@@ -34,12 +34,12 @@ SORTS = {
 }
 # The columns: heading, number, and whether it is left out on a terminal narrower than 110 characters.
 COLUMNS = (
-    ("examples", "count", False),
+    ("examples", "count", True),
     ("accuracy", "accuracy", False),
     ("majority", "majority_accuracy", False),
     ("last label", "last_label_accuracy", False),
     ("kappa", "kappa", True),
-    ("log-loss", "log_loss", False),
+    ("log-loss", "log_loss", True),
     ("time", "seconds", True),
 )
 LONGEST_NAME = 60
@@ -60,15 +60,15 @@ class Line:
         known = [result[number] for result in self.results if result.get(number) is not None]
         return sum(known) / len(known) if known else None
 
-    def text(self, number: str) -> str:
-        """The mean of a number, with its range where there are several runs."""
+    def text(self, number: str, range_too: bool = True) -> str:
+        """The mean of a number, with its range where there are several runs and there is room."""
         mean = self.mean(number)
         if mean is None:
             return "–"
         if number == "count":
             return f"{mean:,.0f}"
         values = [result[number] for result in self.results if result.get(number) is not None]
-        wide = number == "accuracy" and len(values) > 1
+        wide = range_too and number == "accuracy" and len(values) > 1
         low, high = (format_metric(number, value).removesuffix(" %") for value in (min(values), max(values)))
         return format_metric(number, mean) + (f" ({low}–{high})" if wide else "")
 
@@ -170,18 +170,19 @@ def _sorted(lines: list[Line], sort: str) -> list[Line]:
 def run_table(lines: Sequence[Line], width: int = 120) -> Table:
     """The list for a terminal of this width; red is no better than the majority class or the last label."""
     table = Table(header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("run", overflow="fold")
-    table.add_column("stream", overflow="fold")
+    table.add_column("run", overflow="fold", min_width=26)
+    table.add_column("stream", overflow="fold", max_width=30 if width >= 110 else 14)
     columns = [(heading, number) for heading, number, narrow in COLUMNS if width >= 110 or not narrow]
     for heading, _ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     if width >= 110:
         table.add_column("begun", no_wrap=True)
     for line in lines:
-        texts = [line.text(number).replace(" %", "%") for _, number in columns]
+        texts = [line.text(number, width >= 110).replace(" %", "%") for _, number in columns]
         accuracy, last = line.mean("accuracy"), line.mean("last_label_accuracy")
         if accuracy is not None and last is not None and accuracy <= max(last, line.mean("majority_accuracy") or 0.0):
-            texts[1] = f"[red]{texts[1]}[/]"
+            at = [number for _, number in columns].index("accuracy")
+            texts[at] = f"[red]{texts[at]}[/]"
         day = [time.strftime("%Y-%m-%d %H:%M", time.localtime(line.begun))] if width >= 110 else []
         state = f" [yellow]{line.state()}[/]" if line.state() else ""
         table.add_row(escape(cut(line.name, LONGEST_NAME)) + state, escape(cut(line.stream, 30)), *texts, *day)
