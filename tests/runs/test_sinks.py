@@ -33,6 +33,7 @@ def test_mlflow(tmp_path, monkeypatch):
     uri = (tmp_path / "mlruns").as_uri()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     main([*RUN, str(tmp_path / "run"), "--mlflow"])
     main(["resume", str(tmp_path / "run"), "--mlflow"])
     client = tracking.MlflowClient(uri)

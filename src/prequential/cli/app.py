@@ -55,7 +55,7 @@ def run(
     tensorboard
         Log to TensorBoard, in the folder `tensorboard` of the run.
     mlflow
-        Log to MLflow: to the server that MLFLOW_TRACKING_URI names, else to a local folder.
+        Log to MLflow: to the server that MLFLOW_TRACKING_URI names, else to MLflow's own local store.
     wandb
         Log to Weights & Biases: to files in the run's directory, or to their server if WANDB_MODE is online.
     """

@@ -97,7 +97,7 @@ function indexTable() {
     const arrow = index.sort === name ? (index.down ? " ↓" : " ↑") : "";
     const button = make("button", { type: "button", className: "sort" }, `${name}${arrow}`);
     button.onclick = () => { index.down = index.sort === name ? !index.down : !["Run", "Stream", "Log-loss", "Time"].includes(name); index.sort = name; indexTable(); byId("t-index").querySelectorAll("button.sort")[names.indexOf(name)].focus(); };
-    return make("th", { scope: "col", "aria-sort": index.sort === name ? (index.down ? "descending" : "ascending") : "none" }, button);
+    return make("th", { scope: "col", className: name === "Stream" ? "words" : "", "aria-sort": index.sort === name ? (index.down ? "descending" : "ascending") : "none" }, button);
   };
   const names = ["Run", ...(manyStreams ? ["Stream"] : []), ...INDEX_COLUMNS.map(([name]) => name)];
   byId("t-index").replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, make("td", { className: "pick" }), ...names.map(heading))), make("tbody", {}, ...rows.map(row => indexRow(row, manyStreams)))));

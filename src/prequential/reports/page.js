@@ -72,7 +72,7 @@ function table(runs, groups) { // one row a run, or one a group of seeds with it
       const alike = heading !== "Bits" || new Set(runs.map(run => run.examples)).size === 1; // fewer examples, fewer bits
       const best = more !== null && alike && value !== null && fair.includes(list) && all.length > 1 && value === all.reduce((a, b) => (more ? Math.max : Math.min)(a, b));
       const cell = make("td", { className: `${best ? "best" : ""}${i ? "" : " lead"}`, "data-name": name(heading) }, value === null ? "–" : text(value));
-      if (list.length > 1 && value !== null && i < 2) {
+      if (list.length > 1 && value !== null && ["Average accuracy", "Log-loss"].includes(heading)) {
         const values = list.map(get);
         cell.append(make("small", {}, `${text(Math.min(...values)).replace(" %", "")}–${text(Math.max(...values)).replace(" %", "")}`));
       }

@@ -58,7 +58,10 @@ class TensorBoard:
 
 
 class MLflow:
-    """Logs to the server that MLFLOW_TRACKING_URI names, or else to a local folder; a resumed run goes on there."""
+    """Logs to the server that MLFLOW_TRACKING_URI names, else to MLflow's own local store; a resumed run goes on there.
+
+    For a server `mlflow-skinny` is enough; MLflow's local store needs all of `mlflow`.
+    """
 
     def __init__(self, directory: Path, name: str, settings: Mapping[str, Any], step: int) -> None:
         from mlflow.entities import Metric
