@@ -265,11 +265,11 @@ def test_index_sorts_filters_folds_and_picks(look, index_page):
     page.select_option("#index-by", "learning-rate")
     assert len(rows()) == 3
     assert "2 runs" in "".join(rows())
-    values = page.locator("#t-index tbody tr td:nth-child(4)").all_inner_texts()
+    values = page.locator("#t-index tbody tr td:nth-child(3)").all_inner_texts()
     shares = [float(text.split()[0]) for text in values]
     assert shares == sorted(shares, reverse=True)
     page.get_by_role("button", name="Accuracy ↓").click()
-    values = page.locator("#t-index tbody tr td:nth-child(4)").all_inner_texts()
+    values = page.locator("#t-index tbody tr td:nth-child(3)").all_inner_texts()
     assert [float(text.split()[0]) for text in values] == sorted(shares)
     page.fill("#index-text", "learning-rate=0.2")
     assert len(rows()) == 1

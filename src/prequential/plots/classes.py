@@ -12,7 +12,7 @@ from prequential.errors import BadInput
 from prequential.evaluation.class_scores import OTHER
 from prequential.evaluation.scores import Scores
 from prequential.plots.comparison import PALETTE
-from prequential.plots.style import COLORS, FAINT, GRAY, cut, examples_axis, new_figure, percent, saved, styled
+from prequential.plots.style import COLORS, FAINT, GRAY, INK, cut, examples_axis, new_figure, percent, saved, styled
 
 LONGEST_LABEL = 16
 NUMBERS = 10  # up to so many classes, the cells of the confusion matrix hold numbers
@@ -105,7 +105,7 @@ def confusion_panel(axes: Axes, scores: Scores) -> None:
         spine.set_visible(False)
     if len(names) <= NUMBERS:
         for i, j in np.ndindex(share.shape):
-            color = "white" if share[i, j] > 0.6 else GRAY
+            color = "white" if share[i, j] > 0.45 else INK
             axes.text(j, i, f"{100 * share[i, j]:.0f}", ha="center", va="center", color=color, fontsize=7.5)
 
 

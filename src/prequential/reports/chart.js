@@ -226,11 +226,11 @@ class Chart extends Canvas {
     Object.assign(pen, { strokeStyle: color("--soft"), lineWidth: 1 });
     pen.setLineDash([2, 3]); pen.beginPath(); pen.moveTo(box.x, p); pen.lineTo(box.x + box.w, p); pen.stroke(); pen.setLineDash([]);
   }
-  name({ y, name }, lines) { // where the fewest lines pass behind it
+  name({ y, name, curve }, lines) { // where the fewest lines pass behind it
     const { pen, box } = this, p = this.up(y), w = pen.measureText(name).width;
     if (p < box.y - 1 || p > box.y + box.h + 1) return;
     let best = null;
-    for (const share of [1, 0.85, 0.7, 0.55, 0.4, 0.25]) {
+    for (const share of curve ? [1] : [1, 0.85, 0.7, 0.55, 0.4, 0.25]) { // the name of a curve stands at its end
       for (const top of [p - 17, p + 3]) {
         const right = box.x + share * box.w - 4;
         if (top < box.y || top + 14 > box.y + box.h || right - w < box.x + 4) continue;

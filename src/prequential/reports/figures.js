@@ -83,7 +83,7 @@ function byGroup(runs, value) { // one row for runs that differ in the seed only
   const mean = list => list.reduce((a, b) => a + b, 0) / list.length;
   return [...rows.values()].map(row => ({
     ...row, y: mean(row.all.map(one => one.y)), z: mean(row.all.map(one => one.z)),
-    name: row.all.length > 1 ? `${row.name} (${row.all.length} seeds)` : row.name,
+    name: row.all.length > 1 ? `${row.name} (${runsOrSeeds(row.all.length)})` : row.name,
   }));
 }
 

@@ -36,6 +36,7 @@ function fold(data) { // gives each run the number of its group, by which the fi
   data.runs.forEach((run, i) => { run.group = data.groups.indexOf(names[i]); run.name = index.by === EACH ? run.path : `${names[i]}, seed ${run.seed}`; });
 }
 
+const runsOrSeeds = count => `${count} ${state.data.index && index.by !== SEEDS ? "runs" : "seeds"}`; // what a row or a line stands for
 const rowKey = run => JSON.stringify([state.data.groups[run.group], run.stream]);
 const isPicked = run => !state.data.index || index.picked.has(rowKey(run));
 
@@ -88,7 +89,7 @@ function indexRow(row, manyStreams) {
   const worse = row.values.Accuracy !== null && row.values["Last label"] !== null && row.values.Accuracy <= Math.max(row.values.Majority, row.values["Last label"]);
   if (worse) { cells[0].classList.add("worse"); cells[0].title = "no better than the majority class or the last label"; }
   return make("tr", { className: index.picked.has(row.key) ? "picked" : "" }, make("td", { className: "pick" }, box),
-    make("th", { scope: "row" }, row.name, make("small", {}, note && ` ${note}`)), ...(manyStreams ? [make("td", { className: "words" }, row.stream)] : []), ...cells);
+    make("th", { scope: "row" }, row.name, make("small", {}, note && ` ${note}`)), ...cells, ...(manyStreams ? [make("td", { className: "words" }, row.stream)] : []));
 }
 
 function indexTable() {
@@ -99,7 +100,7 @@ function indexTable() {
     button.onclick = () => { index.down = index.sort === name ? !index.down : !["Run", "Stream", "Log-loss", "Time"].includes(name); index.sort = name; indexTable(); byId("t-index").querySelectorAll("button.sort")[names.indexOf(name)].focus(); };
     return make("th", { scope: "col", className: name === "Stream" ? "words" : "", "aria-sort": index.sort === name ? (index.down ? "descending" : "ascending") : "none" }, button);
   };
-  const names = ["Run", ...(manyStreams ? ["Stream"] : []), ...INDEX_COLUMNS.map(([name]) => name)];
+  const names = ["Run", ...INDEX_COLUMNS.map(([name]) => name), ...(manyStreams ? ["Stream"] : [])];
   byId("t-index").replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, make("td", { className: "pick" }), ...names.map(heading))), make("tbody", {}, ...rows.map(row => indexRow(row, manyStreams)))));
   byId("index-count").textContent = `${rows.length === all.length ? "" : `${rows.length} of `}${all.length} rows, ${state.data.runs.length} runs, ${index.picked.size} picked`;
 }

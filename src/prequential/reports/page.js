@@ -79,7 +79,7 @@ function table(runs, groups) { // one row a run, or one a group of seeds with it
       return cell;
     });
     const title = groups ? state.data.groups[list[0].group] : list[0].name;
-    const note = list.length > 1 ? `${list.length} seeds` : list[0].state === "finished" ? "" : `unfinished${list[0].length ? `, ${percent(list[0].examples / list[0].length, 0)} done` : ""}`;
+    const note = list.length > 1 ? runsOrSeeds(list.length) : list[0].state === "finished" ? "" : `unfinished${list[0].length ? `, ${percent(list[0].examples / list[0].length, 0)} done` : ""}`;
     return make("tr", {}, make("th", { scope: "row" }, swatch(list[0]), title, make("small", {}, note && ` ${note}`)), ...cells);
   });
   return make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Run"), ...columns.map(([heading]) => make("th", { scope: "col" }, name(heading))))), make("tbody", {}, ...body));
