@@ -152,7 +152,7 @@ def test_what_cannot_be_stored_is_computed_again_from_the_records(tmp_path):
     assert state["metrics"]["states"]["Opaque"] is None
     again = Scores(3, metrics=[Opaque(), hits])
     again.load_state_dict(state)
-    assert again.recompute_metrics(tmp_path / "records", learner.labels.known) == []
+    assert again.complete_from_records(tmp_path / "records", learner.labels.known) == []
     assert again.metrics.values() == scores.metrics.values()
 
 
@@ -160,7 +160,7 @@ def test_without_records_it_says_that_it_begins_anew(tmp_path):
     scores, learner = records_of(tmp_path, 50)
     again = Scores(3, metrics=[Opaque(), hits])
     again.load_state_dict(scores.state_dict())
-    (sentence,) = again.recompute_metrics(tmp_path / "nothing", learner.labels.known)
+    (sentence,) = again.complete_from_records(tmp_path / "nothing", learner.labels.known)
     assert "Opaque cannot be computed again" in sentence
     loss = Metrics([OpaqueLoss()])
     unsaved = loss.load_state_dict(Metrics([OpaqueLoss()]).state_dict())

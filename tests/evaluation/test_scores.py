@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -230,8 +231,8 @@ def test_scores_are_rebuilt_from_records(tmp_path, with_tasks):
     writer = RecordWriter(tmp_path)
     for at in range(0, n, 50):
         now = part(charges, at, at + 50)
-        live.update(at, now)
         size = len(now.log_loss)
+        live.update(at, replace(now, num_labels=1), ["a"] * size, list("abcde"))
         writer.append(at, ["a"] * size, now, list("abcde"), None if task is None else task[at : at + size])
     writer.close()
     rebuilt = Scores.from_records(tmp_path, classes=5)

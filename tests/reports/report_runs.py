@@ -22,7 +22,8 @@ def charges(n: int, seed: int = 0, *, first: int = 0, task_length: int = 100) ->
     inside = np.arange(first, first + n) % task_length
     p = 0.1 + 0.8 * (1 - np.exp(-inside / (0.15 * task_length)))
     right = random.random(n) < p
-    return Charges(-np.log(np.where(right, p, (1 - p) / 9)), np.where(right, 0, 1), right, p)
+    predicted = random.integers(0, 5, n)
+    return Charges(-np.log(np.where(right, p, (1 - p) / 9)), predicted, right, p)
 
 
 def add(writer: RecordWriter, n: int, seed: int = 0, task_length: int | None = 100) -> None:
@@ -30,7 +31,9 @@ def add(writer: RecordWriter, n: int, seed: int = 0, task_length: int | None = 1
     first = writer.position
     made = charges(n, seed, first=first, task_length=task_length or 100)
     tasks = None if task_length is None else np.arange(first, first + n) // task_length
-    writer.append(first, ["<script>"] * n, made, ["<script>", "&amp;"], tasks)
+    names = ["<script>", "&amp;", *map(str, range(2, CLASSES))]
+    labels = [names[k if right else (k + 1) % 5] for k, right in zip(made.predicted, made.correct, strict=True)]
+    writer.append(first, labels, made, names, tasks)
 
 
 def make_run(

@@ -128,7 +128,7 @@ def test_damaged_missing_and_empty_runs_are_refused_with_a_sentence(tmp_path):
     shutil.rmtree(run / "records")
     with pytest.raises(BadInput, match="has recorded no example yet"):
         read_runs([run])
-    with pytest.raises(BadInput, match="neither a run nor a comparison: it does not exist"):
+    with pytest.raises(BadInput, match="neither a run nor a folder of runs: it does not exist"):
         read_runs([tmp_path / "nothing"])
     with pytest.raises(BadInput, match="got 0 runs"):
         read_runs([])

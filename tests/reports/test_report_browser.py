@@ -233,3 +233,70 @@ def test_the_live_page_follows_the_run(look, tmp_path):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+# The index of many runs.
+
+
+@pytest.fixture(scope="module")
+def index_page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("index")
+    for rate in (0.1, 0.2):
+        for seed in (0, 1):
+            make_run(folder / f"{rate}-{seed}", 1500, seed=seed + int(10 * rate), learner={"learning_rate": rate})
+    make_run(folder / "other", 1200, task_length=None, stream="x.csv")
+    return write_report([folder])
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_index_is_readable(look, index_page, width, scheme):
+    page = look(index_page, width, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.is_visible("#t-index")
+    assert "3 rows, 5 runs" in page.inner_text("#index-count")
+    assert page.evaluate(DRAWN, "f-shares")[0] > 5
+
+
+def test_index_sorts_filters_folds_and_picks(look, index_page):
+    page = look(index_page)
+    rows = lambda: page.locator("#t-index tbody tr").all_inner_texts()  # noqa: E731
+    page.select_option("#index-by", "Nothing")
+    assert len(rows()) == 5
+    page.select_option("#index-by", "learning-rate")
+    assert len(rows()) == 3
+    assert "2 runs" in "".join(rows())
+    values = page.locator("#t-index tbody tr td:nth-child(3)").all_inner_texts()
+    shares = [float(text.split()[0]) for text in values]
+    assert shares == sorted(shares, reverse=True)
+    page.get_by_role("button", name="Accuracy ↓").click()
+    values = page.locator("#t-index tbody tr td:nth-child(3)").all_inner_texts()
+    assert [float(text.split()[0]) for text in values] == sorted(shares)
+    page.fill("#index-text", "learning-rate=0.2")
+    assert len(rows()) == 1
+    page.fill("#index-text", "")
+    # two runs in a group are one line with a band
+    assert page.evaluate("lines(run => averages(run, 'accuracy').all, {}, true).every(line => line.band)")
+    assert page.evaluate(DRAWN, "f-accuracy")[1] > 0.01
+    page.get_by_role("button", name="Pick none").click()
+    assert "Pick runs in the index" in page.inner_text("#message")
+    assert page.is_hidden("#curves")
+    page.locator("#t-index tbody input").first.check()
+    assert page.is_visible("#curves")
+    page.get_by_role("button", name="Pick all shown").click()
+    assert page.evaluate("index.picked.size") == 3
+
+
+def test_classes_are_shown_as_texts(look, pages):
+    page = look(pages["plain"])
+    assert "<script>" in page.inner_text("#t-classes")
+    assert "&amp;" in page.inner_text("#t-confusion")
+    assert "majority" in page.inner_text("#headline")
+
+
+def test_the_best_of_each_column_is_marked(look, pages):
+    page = look(pages["two"])
+    ordinary, best = (
+        page.evaluate(f"getComputedStyle(document.querySelector('.board td.lead{kind}')).color")
+        for kind in (":not(.best)", ".best")
+    )
+    assert ordinary != best

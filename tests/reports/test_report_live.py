@@ -76,7 +76,7 @@ def test_a_run_that_is_gone_is_told(serve, tmp_path):
     server = serve(run)
     shutil.rmtree(run)
     data = json.loads(ask(server, "/data.json")[1])
-    assert "neither a run nor a comparison: it does not exist" in data["problem"]
+    assert "neither a run nor a folder of runs: it does not exist" in data["problem"]
     assert data["runs"][0]["examples"] == 50
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import cyclopts
 from cyclopts import App, Group, Parameter
 
-from prequential.cli import commands, live_commands
+from prequential.cli import commands, live_commands, look_commands
 from prequential.cli.old_flags import current_flags, shown_once
 from prequential.cli.serve_command import serve_app
 from prequential.exits import one_sentence
@@ -28,6 +28,7 @@ app = App(
 app.register_install_completion_command(add_to_startup=False)
 RUN = Group("The run", sort_key=1)
 LEARNER = Group("The learner", sort_key=3)
+SINK = Parameter(group=RUN, negative=())
 
 
 @app.command
@@ -36,6 +37,9 @@ def run(
     settings: Annotated[RunSettings, Parameter(name="*", group=RUN)] = RunSettings(),  # noqa: B008 (frozen)
     learner: Annotated[Settings, Parameter(name="*", group=LEARNER)] = Settings(),  # noqa: B008
     config: Annotated[Path | None, Parameter(group=RUN)] = None,
+    tensorboard: Annotated[bool, SINK] = False,
+    mlflow: Annotated[bool, SINK] = False,
+    wandb: Annotated[bool, SINK] = False,
 ) -> None:
     """Run a learner over a stream: each example is predicted, charged, and only then learned.
 
@@ -48,13 +52,20 @@ def run(
     ----------
     config
         TOML file with any of these settings; flags win over it.
+    tensorboard
+        Log to TensorBoard, in the folder `tensorboard` of the run.
+    mlflow
+        Log to MLflow: to the server that MLFLOW_TRACKING_URI names, else to MLflow's own local store.
+    wandb
+        Log to Weights & Biases: to files in the run's directory, or to their server if WANDB_MODE is online.
     """
     from prequential.runs.run import Run, new_directory
 
     directory = settings.out or new_directory(settings.stream)
     with _processes(settings.device) as ranks:
         directory = Path(ranks.text_from_first(str(directory)))
-        _execute(Run(directory, settings, learner), begin=True)
+        sinks = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+        _execute(Run(directory, settings, learner), begin=True, sinks=sinks)
 
 
 @app.command
@@ -65,6 +76,9 @@ def resume(
     set_aside: Annotated[bool, Parameter(negative=())] = False,
     engine: Literal["auto", "native", "torch"] | None = None,
     trust: Annotated[bool, Parameter(negative=())] = False,
+    tensorboard: Annotated[bool, SINK] = False,
+    mlflow: Annotated[bool, SINK] = False,
+    wandb: Annotated[bool, SINK] = False,
 ) -> None:
     """Go on with a run that was stopped or killed; the result is the same as if it had not been.
 
@@ -79,30 +93,15 @@ def resume(
         What computes from here on, if something else than before: the native core or torch.
     trust
         Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
+    tensorboard, mlflow, wandb
+        As for `run`; logs go on where they ended.
     """
     from prequential.runs.run import Run, restore_settings
 
     restore_settings(directory)
     with _processes(str(read_stored_settings(directory / "settings.toml")[0].get("device", "auto"))):
-        _execute(Run(directory, trust=trust, engine=engine), begin=False, set_aside=set_aside)
-
-
-@app.command
-def show(directory: Path, /, *, trust: Annotated[bool, Parameter(negative=())] = False) -> None:
-    """Say what came out of a run so far, and draw its pictures again.
-
-    Parameters
-    ----------
-    directory
-        The directory of the run.
-    trust
-        Do what its settings ask for even if that is more than to read data and to learn, such as to fetch data.
-    """
-    from rich.console import Console
-
-    from prequential.runs.show import show_run
-
-    show_run(directory, Console(), trust=trust)
+        sinks = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+        _execute(Run(directory, trust=trust, engine=engine), begin=False, set_aside=set_aside, sinks=sinks)
 
 
 @app.command
@@ -178,14 +177,23 @@ def _processes(device: str) -> Iterator[Ranks]:  # type: ignore[name-defined]  #
     ranks.leave()
 
 
-def _execute(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # type: ignore[name-defined]  # noqa: F821
+def _execute(
+    work: Run,  # type: ignore[name-defined]  # noqa: F821
+    *,
+    begin: bool,
+    set_aside: bool = False,
+    sinks: dict[str, bool],
+) -> None:
     from rich.console import Console
 
     from prequential.learners.device import slow_precision
     from prequential.learners.transformer.learner import Learner
     from prequential.runs.progress import ShowProgress, describe
+    from prequential.runs.sinks import Sinks, check_sinks, together
 
     console = Console(highlight=False, quiet=not work.ranks.first)
+    names = [name for name, wanted in sinks.items() if wanted]
+    check_sinks(names)  # before anything is written
     if begin:
         work.begin()
     else:
@@ -207,8 +215,10 @@ def _execute(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # typ
         console.print(how(), markup=False, soft_wrap=True)
     if work.position and not work.finished:
         console.print(f"resuming at example {work.position:,}")
+    logs = Sinks(names, work, lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True))
     with ShowProgress(console) as progress:
-        scores = work.execute(progress)
+        scores = work.execute(together(progress, logs))
+    logs.finish(work)
     if not work.finished:
         console.print(f"stopped at example {work.position:,}; resume with: prequential resume {work.directory}")
     for line in describe(scores):
@@ -222,7 +232,9 @@ def _execute(work: Run, *, begin: bool, set_aside: bool = False) -> None:  # typ
     console.print(f"results in {work.directory}, picture {work.directory / 'curves.png'}", soft_wrap=True)
 
 
-for command in (commands.compare, commands.experiment, commands.report, commands.sweep, commands.pareto):
+for command in (commands.compare, commands.experiment, commands.sweep, commands.pareto):
+    app.command(command)
+for command in (look_commands.show, look_commands.runs, look_commands.report):
     app.command(command)
 app.command(live_commands.predict)
 app.command(live_commands.learn)

@@ -1,4 +1,4 @@
-"""Commands for many runs: compare, experiment, report, sweep, pareto. Heavy imports wait until they are needed."""
+"""Commands for many runs: compare, experiment, sweep, pareto. Heavy imports wait until they are needed."""
 
 from __future__ import annotations
 
@@ -179,48 +179,6 @@ def experiment(
     options = {} if precision is None else {"precision": precision}
     if run_experiment(name, request, directory, jobs=jobs, options=options, console=console) is None:
         console.print(f"stopped; the same command resumes it in {directory}", soft_wrap=True)
-
-
-def report(
-    runs: Annotated[list[Path], Parameter(negative=())],
-    /,
-    *,
-    out: Path | None = None,
-    figures: Path | None = None,
-    live: bool = False,
-    port: int | None = None,
-) -> None:
-    """Make one page on some runs that opens anywhere: numbers, curves to zoom into, tasks, calibration, settings.
-
-    Parameters
-    ----------
-    runs
-        Directories of runs, or of comparisons, whose finished runs are taken.
-    out
-        The page; by default report.html in the directory where one is given, else in the current one.
-    figures
-        A folder for the figures as PNG, SVG and PDF, for a paper.
-    live
-        Serve the page on this machine while the runs are in progress; Ctrl-C ends it.
-    port
-        With --live: the port; by default 8765, or a free one when that is taken.
-    """
-    from rich.console import Console
-
-    from prequential.reports import serve_report, write_report
-
-    console = Console(highlight=False)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
-    if live:
-        if out is not None or figures is not None:
-            raise PrequentialError("--live serves the page and writes nothing: leave --out and --figures out")
-        serve_report(runs, port, say)
-        return
-    page = write_report(runs, out, figures)
-    say(f"report: {page}" + (f", figures in {figures}" if figures else ""))
 
 
 def sweep(

@@ -15,6 +15,7 @@ from rich.console import Console
 from prequential.comparisons.comparison_tables import Row, comma_separated, latex, make_row, markdown, screen
 from prequential.comparisons.table1 import LEARNED_NOTE, check_order
 from prequential.errors import BadInput, BadSetting, MissingExtra
+from prequential.evaluation.scores import Scores
 from prequential.registry import current_spec, make_learner
 from prequential.runs.job import Job, check_same_settings, read_result, write_job_settings
 from prequential.runs.jobs_display import JobsDisplay
@@ -188,15 +189,22 @@ def compare(
             done = run_jobs(todo, available_cores() if jobs is None else jobs, display, trust=trust or earlier is None)
         if not done:
             return None
-        rows = [
-            make_row(
-                stream, learner, {c.seed: c.directory for c in all_jobs if (c.stream, c.learner) == (stream, learner)}
-            )
-            for stream in plan.streams
-            for learner in plan.learners
-        ]
-        notes = {stream: _order(rows, stream) for stream in plan.streams} if plan.table1 else {}
-        _write(rows, notes, all_jobs, directory, console or Console(quiet=True))
+        return collect(plan, directory, console or Console(quiet=True))
+
+
+def collect(plan: Plan, directory: Path, console: Console) -> tuple[list[Row], dict[str, list[str]]]:
+    """Writes the tables and the pictures of what is finished; the rows, and what there is to say about them."""
+    all_jobs = plan.jobs(directory)
+    scores = _load_all(all_jobs, console)
+    rows = []
+    for stream in plan.streams:
+        for learner in plan.learners:
+            seeds = {job.seed: job.directory for job in all_jobs if (job.stream, job.learner) == (stream, learner)}
+            rows.append(make_row(stream, learner, seeds, scores))
+    notes = {stream: _order(rows, stream) for stream in plan.streams} if plan.table1 else {}
+    for name, text in (("md", markdown(rows, notes)), ("csv", comma_separated(rows)), ("tex", latex(rows))):
+        write_atomically(directory / f"table.{name}", text.encode())
+    _draw(all_jobs, scores, directory)
     return rows, notes
 
 
@@ -213,27 +221,28 @@ def show(rows: list[Row], notes: dict[str, list[str]], console: Console) -> None
 # What is left behind.
 
 
-def _write(
-    rows: list[Row], notes: dict[str, list[str]], all_jobs: list[Job], directory: Path, console: Console
-) -> None:
-    for name, text in (("md", markdown(rows, notes)), ("csv", comma_separated(rows)), ("tex", latex(rows))):
-        write_atomically(directory / f"table.{name}", text.encode())
-    _draw(all_jobs, directory, console)
+def _load_all(all_jobs: list[Job], console: Console) -> dict[Path, Scores]:
+    """The scores of every job that is finished."""
+    found: dict[Path, Scores] = {}
+    for job in all_jobs:
+        result = read_result(job.directory)
+        if result["state"] == "finished":
+            found[job.directory], damage = load_scores(job.directory, result["classes"])
+            if damage:
+                console.print(damage, style="yellow", markup=False, soft_wrap=True)
+    return found
 
 
-def _draw(all_jobs: list[Job], directory: Path, console: Console) -> None:
+def _draw(all_jobs: list[Job], found: dict[Path, Scores], directory: Path) -> None:
     from prequential.plots.comparison import Many, Numbers, draw_accuracies, draw_bits, draw_costs, draw_losses
 
     scores: Many = {}
     seconds: Numbers = {}
     macs: Numbers = {}
     for job in all_jobs:
-        result = read_result(job.directory)
-        if result["state"] == "finished":
-            found, damage = load_scores(job.directory, result["classes"])
-            if damage:
-                console.print(damage, style="yellow", markup=False, soft_wrap=True)
-            scores.setdefault(job.stream, {}).setdefault(job.learner, []).append(found)
+        if job.directory in found:
+            result = read_result(job.directory)
+            scores.setdefault(job.stream, {}).setdefault(job.learner, []).append(found[job.directory])
             seconds.setdefault(job.stream, {}).setdefault(job.learner, []).append(result["seconds"])
             macs.setdefault(job.stream, {}).setdefault(job.learner, []).append(result["macs"])
     if not scores:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,24 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from prequential.evaluation.scores import Scores
 from prequential.runs.formatting import format_metric
 from prequential.runs.job import read_result
 
 # The columns: heading, key, and whether more is better (None: neither).
 COLUMNS: tuple[tuple[str, str, bool | None], ...] = (
     ("accuracy", "accuracy", True),
+    ("balanced", "balanced_accuracy", True),
+    ("kappa", "kappa", True),
+    ("kappa T", "kappa_temporal", True),
     ("log-loss", "log_loss", False),
     ("bits", "bits", False),
     ("of uniform", "compression", False),
     ("time", "seconds", None),
     ("MACs", "macs", None),
 )
+# Columns that are left out on a terminal narrower than so many characters.
+NARROW = {125: ("compression",), 110: ("balanced_accuracy",), 95: ("kappa", "bits")}
 
 
 @dataclass(frozen=True)
@@ -38,19 +45,25 @@ class Row:
 
     def spread(self, key: str) -> tuple[float, float, float] | None:
         """Mean, lowest and highest of a number over the seeds; None where a seed does not have it."""
-        values = [result[key] for result in self.results]
+        values = [result.get(key) for result in self.results]
         if not values or None in values:
             return None
         return sum(values) / len(values), min(values), max(values)
 
 
-def make_row(stream: str, learner: str, directories: dict[int, Path]) -> Row:
-    """The row of a learner on a stream from the directories of its seeds."""
+def make_row(
+    stream: str, learner: str, directories: dict[int, Path], scores: Mapping[Path, Scores] | None = None
+) -> Row:
+    """The row of a learner on a stream from the directories of its seeds.
+
+    Where `scores.json` was written by an earlier version, what it lacks is taken from the scores, if they are given.
+    """
     results, reasons = [], {}
     for seed, directory in directories.items():
         result = read_result(directory)
         if result["state"] == "finished":
-            results.append(result)
+            found = (scores or {}).get(directory)
+            results.append(result if found is None else {**found.to_dict(), **result})
         else:
             failed = result["state"] in ("failed", "damaged")
             reasons[seed] = f"failed: {result['why']}" if failed else "not finished"
@@ -155,7 +168,8 @@ def latex(rows: list[Row]) -> str:
 def screen(rows: list[Row], width: int = 120) -> list[RenderableType]:
     """The tables for a terminal of this width, one per stream, with the failures below it."""
     shown: list[RenderableType] = []
-    kept = [i for i, (_, key, _) in enumerate(COLUMNS) if width >= 100 or key != "compression"]  # bits say the same
+    left_out = [key for least, keys in NARROW.items() if width < least for key in keys]
+    kept = [i for i, (_, key, _) in enumerate(COLUMNS) if key not in left_out]
     for stream, some in by_stream(rows).items():
         best = best_of(some)
         lines = {row.learner: [text.replace(" %", "%") for text in cells_of(replace(row, failures=[]))] for row in some}
@@ -184,7 +198,17 @@ def _about(rows: list[Row]) -> str:
     examples = " or ".join(f"{count:,}" for count in sorted(counts))
     classes = next(result["classes"] for row in rows for result in row.results)
     over = f", mean (min–max) over {seeds} seeds" if seeds > 1 else ""
-    return f"{examples} examples, {classes} classes{over}"
+    return f"{examples} examples, {classes} classes{over}{_references(rows)}"
+
+
+def _references(rows: list[Row]) -> str:
+    """What the majority class and the last label reach on the stream of a table."""
+    known = [result for row in rows for result in row.results if result.get("majority_accuracy") is not None]
+    if not known:
+        return ""
+    means = [sum(r[f"{name}_accuracy"] for r in known) / len(known) for name in ("majority", "last_label")]
+    majority, last = (format_metric("accuracy", mean) for mean in means)
+    return f"; majority class {majority}, last label {last}"
 
 
 def _latex(text: str) -> str:

@@ -80,16 +80,17 @@ def evaluate(
     end = length if stop is None else min(stop, length)
     if start >= end:
         raise BadInput(f"there is nothing to evaluate: examples {start} to {end} of a stream of {length}")
+    if late is None:
+        late = LateLabels(delay=delay, batch=label_batches)
     if scores is None:
         starts = examples.task_starts()
         if starts is not None:
             starts = np.unique(np.maximum(starts[starts < (length if stop is None else stop)] - start, 0))
-        scores = Scores(learner.labels.classes, starts, metrics=metrics)
+        how = {"delay": late.delay, "label_batches": late.batch}
+        scores = Scores(learner.labels.classes, starts, metrics=metrics, **how)
     elif metrics:
         raise BadSetting("metrics come with new scores; those to go on with have theirs already")
     learner.read_like(examples)
-    if late is None:
-        late = LateLabels(delay=delay, batch=label_batches)
     # what the learner has learned so far is this stream's beginning, or something else
     learner.replay_from(examples if learner.position == start else None)
     piece = learner.stride if learner.stride > 1 else PIECE
@@ -109,8 +110,7 @@ def evaluate(
             else:
                 chunk = examples.read(position, end)
                 charges = learner.observe(chunk.x, chunk.y)
-            scores.update(scores.count, charges)
-            scores.metrics.update(chunk.y, charges, learner.labels.known)
+            scores.update(scores.count, charges, chunk.y, learner.labels.known)
             position += len(chunk)
             if after is not None and after(position, chunk, charges):
                 return scores

@@ -15,16 +15,33 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput, BadSetting
 from prequential.evaluation.binned_sums import BinnedSums
+from prequential.evaluation.class_scores import ClassScores
 from prequential.evaluation.metrics import Metrics
 from prequential.evaluation.records import read_records, read_task_starts
+from prequential.evaluation.references import References
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from prequential.learners.charges import Charges
 
 CURVE_ROWS = 2048  # points of the learning curve before neighbors are merged
 TASK_ROWS = 4096  # tasks kept apart before neighbors are merged
 CONFIDENCE_BINS = 20
 FEW_TASKS = 10  # how many tasks the summary calls "first" and "last"
+RECORDED = ("log_loss", "correct", "confidence", "label", "predicted")  # the columns of records that scores are made of
+# The numbers of the summary, and those of them that need the labels.
+NUMBERS = ("accuracy", "log_loss", "bits", "uniform_bits", "compression", "calibration_error")
+CLASS_NUMBERS = (
+    "balanced_accuracy",
+    "macro_f1",
+    "kappa",
+    "kappa_m",
+    "kappa_temporal",
+    "majority_accuracy",
+    "last_label_accuracy",
+)
+MOST_CLASSES = 50  # in the summary, the most frequent ones
 SLACK = 1e-3  # by how much single-precision rounding may push a probability above one
 
 
@@ -48,6 +65,16 @@ class Scores:
         The positions where tasks begin, the first of them 0; None when the stream knows no tasks.
     metrics
         Metrics of one's own beside these scores, see `prequential.evaluation.metrics.Metrics`.
+    delay, label_batches
+        How late labels come, as in `evaluate`: what the majority class and the last label were when a row was asked
+        depends on it.
+
+    Attributes
+    ----------
+    by_class
+        Scores of each class, the confusion matrix, and label shares over time.
+    references
+        The majority class and the last label, predicted from the labels that had arrived.
 
     Examples
     --------
@@ -62,7 +89,13 @@ class Scores:
     """
 
     def __init__(
-        self, classes: int | None = None, task_starts: np.ndarray | None = None, *, metrics: Iterable[Any] = ()
+        self,
+        classes: int | None = None,
+        task_starts: np.ndarray | None = None,
+        *,
+        metrics: Iterable[Any] = (),
+        delay: int = 0,
+        label_batches: int = 1,
     ) -> None:
         if classes is not None and classes < 1:
             raise BadSetting(f"classes ({classes}) must be at least 1")
@@ -70,6 +103,8 @@ class Scores:
         self.num_labels = 0  # seen so far
         self.task_starts = None if task_starts is None else _checked_starts(task_starts)
         self.metrics = Metrics(metrics)
+        self.by_class = ClassScores()
+        self.references = References(delay, label_batches)
         self._unsaved: list[str] = []  # metrics whose state was not in what was loaded
         self.count = 0  # examples so far
         self.total_nats = 0.0  # cumulative log-loss
@@ -79,10 +114,38 @@ class Scores:
         self._tasks = BinnedSums(TASK_ROWS, len(self._bins)) if task_starts is not None else None
         self._sure = np.zeros((3, CONFIDENCE_BINS))  # examples, right answers and confidence, by confidence
 
-    def update(self, position: int, charges: Charges) -> None:
-        """Adds consecutive examples, the first of which is the example at this position of the stream."""
+    def update(
+        self,
+        position: int,
+        charges: Charges,
+        labels: Sequence[Hashable] | None = None,
+        known_labels: Sequence[Hashable] = (),
+    ) -> None:
+        """Adds consecutive examples, the first of which is the example at this position of the stream.
+
+        Parameters
+        ----------
+        position
+            How many examples were added before.
+        charges
+            What was predicted for them before their labels were known, and what it cost.
+        labels
+            Their labels. Without them there are no scores by class, no kappas, and no metrics of one's own.
+        known_labels
+            The label of each class id.
+        """
         self._add(position, charges.log_loss, charges.correct, charges.confidence)
         self.num_labels = max(self.num_labels, charges.num_labels)
+        if labels is not None:
+            self.references.add(self.by_class.update(labels, charges.predicted, known_labels))
+            self.metrics.update(labels, charges, known_labels)
+
+    def update_from_records(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Adds the next examples of the records of a run, given the columns `RECORDED` of them."""
+        columns = (_numpy(batch.column(name)) for name in RECORDED[:3])
+        self._add(self.count, *columns)
+        self.references.add(self.by_class.update_from_records(*(batch.column(name) for name in RECORDED[3:])))
+        self.num_labels = self.by_class.num_labels
 
     def _add(self, position: int, log_loss: np.ndarray, correct: np.ndarray, confidence: np.ndarray) -> None:
         nats, sure = np.asarray(log_loss, np.float64), np.asarray(confidence, np.float64)
@@ -154,6 +217,49 @@ class Scores:
         if not self.count:
             return math.nan
         return float(np.abs(self._sure[1] - self._sure[2]).sum()) / self.count
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the scores by class, the majority class and the last label are known."""
+        return 0 < self.count == self.by_class.count == self.references.count
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean of the recalls of all classes that came."""
+        return self.by_class.balanced_accuracy if self.has_classes else math.nan
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean of the F1 scores of all classes that came."""
+        return self.by_class.macro_f1 if self.has_classes else math.nan
+
+    @property
+    def majority_accuracy(self) -> float:
+        """What predicting the most frequent label so far would have reached."""
+        return self.references.accuracy("majority") if self.has_classes else math.nan
+
+    @property
+    def last_label_accuracy(self) -> float:
+        """What predicting the last label that had arrived would have reached."""
+        return self.references.accuracy("last_label") if self.has_classes else math.nan
+
+    @property
+    def kappa(self) -> float:
+        """Cohen's kappa: accuracy above that of independent predictions with the same frequencies; 1 is perfect."""
+        return self._above(self.by_class.chance_agreement)
+
+    @property
+    def kappa_m(self) -> float:
+        """Accuracy above that of the majority class, as a share of what was left to gain; below 0 it is worse."""
+        return self._above(self.majority_accuracy)
+
+    @property
+    def kappa_temporal(self) -> float:
+        """Accuracy above that of the last label, as a share of what was left to gain; below 0 it is worse."""
+        return self._above(self.last_label_accuracy)
+
+    def _above(self, reference: float) -> float:
+        return (self.accuracy - reference) / (1 - reference) if self.has_classes and reference < 1 else math.nan
 
     @property
     def task_count(self) -> int:
@@ -257,9 +363,11 @@ class Scores:
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON values; a number that is not finite is None."""
-        names = ("accuracy", "log_loss", "bits", "uniform_bits", "compression", "calibration_error")
         summary: dict[str, Any] = {"count": self.count, "classes": self.classes}
-        summary |= {name: _finite(getattr(self, name)) for name in names}
+        summary |= {name: _finite(getattr(self, name)) for name in NUMBERS}
+        if self.has_classes:
+            summary |= {name: _finite(getattr(self, name)) for name in CLASS_NUMBERS}
+            summary["by_class"] = _rows(self.by_class.table(MOST_CLASSES))
         if self.task_count:
             summary["tasks"] = self.task_count
             summary["first_tasks"] = self._some_tasks(0, min(FEW_TASKS, self.task_count) - 1)
@@ -288,6 +396,8 @@ class Scores:
             "curve": self._curve.state_dict(),
             "by_task": None if self._tasks is None else self._tasks.state_dict(),
             "by_confidence": self._sure.copy(),
+            "by_class": self.by_class.state_dict(),
+            "references": self.references.state_dict(),
             **({"metrics": self.metrics.state_dict()} if self.metrics else {}),
         }
 
@@ -308,36 +418,51 @@ class Scores:
             self._tasks.load_state_dict(state["by_task"])
         self._sure[:] = state["by_confidence"]
         self._unsaved = self.metrics.load_state_dict(state.get("metrics"))
+        if "by_class" in state:  # an earlier version did not count by class
+            self.by_class.load_state_dict(state["by_class"])
+            self.references.load_state_dict(state["references"])
 
-    def recompute_metrics(self, directory: str | Path, known_labels: Sequence[Hashable]) -> list[str]:
-        """After `load_state_dict`: computes the metrics whose state could not be stored again, from the records so far.
+    def complete_from_records(self, directory: str | Path, known_labels: Sequence[Hashable]) -> list[str]:
+        """After `load_state_dict`: computes from the records so far what was not stored.
 
-        Returns sentences on those that cannot be computed from records.
+        That is the scores by class in a checkpoint of an earlier version, and metrics whose state cannot be stored.
+        Returns sentences on what cannot be computed from records.
         """
         names, self._unsaved = self._unsaved, []
+        sentences = []
+        if self.count and not self.by_class.count:
+            try:
+                for batch in read_records(directory, ["label", "predicted"]):
+                    self.references.add(self.by_class.update_from_records(*batch.columns))
+            except BadInput as error:
+                self.by_class = ClassScores()
+                self.references = References(self.references.delay, self.references.label_batches)
+                sentences.append(f"there will be no scores by class: {error}")
         try:
-            return self.metrics.recompute(names, _predictions(directory), known_labels) if names else []
+            again = self.metrics.recompute(names, _predictions(directory), known_labels) if names else []
+            return [*sentences, *again]
         except BadInput as error:  # records are missing
-            return [f"{', '.join(names)} cannot be computed again and begin anew here: {error}"]
+            return [*sentences, f"{', '.join(names)} cannot be computed again and begin anew here: {error}"]
 
     @classmethod
     def from_records(
-        cls, directory: str | Path, classes: int | None = None, task_starts: np.ndarray | None = None
+        cls,
+        directory: str | Path,
+        classes: int | None = None,
+        task_starts: np.ndarray | None = None,
+        *,
+        delay: int = 0,
+        label_batches: int = 1,
     ) -> Self:
         """The scores of a finished run, rebuilt part by part from its records.
 
         Where the number of classes or the starts of the tasks are not given, they are taken from the records.
         """
         known = task_starts is not None  # where they are not, the parts are verified while they are looked for
-        scores = cls(classes, task_starts if known else read_task_starts(directory))
-        columns = ["log_loss", "correct", "confidence", *(["label"] if classes is None else [])]
-        labels: set[Any] = set()
-        for batch in read_records(directory, columns, verify=known):
-            log_loss, correct, confidence = (column.to_numpy(zero_copy_only=False) for column in batch.columns[:3])
-            scores._add(scores.count, log_loss, correct, confidence)
-            if classes is None:
-                labels.update(batch.columns[3].unique().to_pylist())
-                scores.num_labels = len(labels)
+        starts = task_starts if known else read_task_starts(directory)
+        scores = cls(classes, starts, delay=delay, label_batches=label_batches)
+        for batch in read_records(directory, RECORDED, verify=known):
+            scores.update_from_records(batch)
         return scores
 
     def _task_table(self) -> BinnedSums:
@@ -372,6 +497,12 @@ def _predictions(directory: str | Path) -> Iterator[tuple[str, str | None]]:
         yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
 
 
+def _numpy(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    values: np.ndarray = whole.to_numpy(zero_copy_only=False)
+    return values
+
+
 def _checked_starts(task_starts: np.ndarray) -> np.ndarray:
     starts = np.asarray(task_starts)
     if starts.ndim != 1 or starts.dtype.kind not in "iu" or len(starts) == 0:
@@ -399,6 +530,16 @@ def _trailing(values: np.ndarray, rows: int) -> np.ndarray:
     padded = np.concatenate([np.zeros(rows, values.dtype), values])
     sums: np.ndarray = np.lib.stride_tricks.sliding_window_view(padded, rows)[1:].sum(1)
     return sums
+
+
+def _rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """A table of columns as rows of JSON values."""
+    names = ("support", "predicted", "recall", "precision", "f1")
+    numbers = zip(*(table[name].tolist() for name in names), strict=True)
+    return [
+        {"label": label, **{name: _finite(value) for name, value in zip(names, row, strict=True)}}
+        for label, row in zip(table["label"], numbers, strict=True)
+    ]
 
 
 def _finite(value: float) -> float | None:

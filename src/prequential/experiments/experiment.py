@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from prequential.evaluation.scores import Scores
 from prequential.runs.run_settings import RunSettings
+from prequential.runs.stored_scores import label_protocol
 from prequential.settings import Settings
 
 Scale = Literal["small", "paper"]
@@ -99,7 +100,8 @@ class Outcome:
 
     def scores(self) -> Scores:
         """Its scores in full, from its records."""
-        return Scores.from_records(self.directory / "records", self.summary["classes"])
+        how = label_protocol(self.directory)
+        return Scores.from_records(self.directory / "records", self.summary["classes"], **how)
 
 
 @dataclass(frozen=True)

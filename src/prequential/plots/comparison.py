@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import Scores
+from prequential.plots.references import End, plot_references, reference_levels
 from prequential.plots.style import (
     COLORS,
     GRAY,
     INK,
+    cut,
     examples_axis,
     label_ends,
     new_figure,
@@ -24,6 +26,7 @@ from prequential.plots.style import (
     saved,
     short_stream_name,
     styled,
+    wrapped,
 )
 
 # The scores of each seed, by stream and learner.
@@ -78,12 +81,13 @@ def draw_accuracies(scores: Many, path: str | Path | None = None) -> Figure:
     looks = _looks(scores)
     for axes, (stream, learners) in zip(panels, scores.items(), strict=True):
         highest = _plot_curves(axes, learners, "running_accuracy", looks)
-        chance = 1 / _classes(learners)
-        axes.set_ylim(0, min(1.02, max(highest, 1.5 * chance) * 1.08))
+        everyone = [each for some in learners.values() for each in some]
+        reference = max(reference_levels(everyone).values())
+        axes.set_ylim(0, min(1.02, max(highest, 1.5 * reference) * 1.08))
         axes.yaxis.set_major_formatter(percent)
         axes.set_title(f"{short_stream_name(stream)}: average accuracy so far")
         texts = {name: f"{_mean(some, 'accuracy'):.1%}".replace("%", " %") for name, some in learners.items()}
-        _label_curves(axes, learners, "accuracy", texts, looks, (chance, "chance"))
+        _label_curves(axes, learners, "accuracy", texts, looks, plot_references(axes, everyone))
     return saved(figure, path)
 
 
@@ -108,7 +112,8 @@ def draw_losses(scores: Many, path: str | Path | None = None) -> Figure:
         axes.set_ylim(0, 1.08 * max(uniform, *ends, 1e-3))
         axes.set_title(f"{short_stream_name(stream)}: average log-loss so far, in nats")
         texts = {name: f"{_mean(some, 'log_loss'):.3f}" for name, some in learners.items()}
-        _label_curves(axes, learners, "log_loss", texts, looks, (uniform, "uniform"))
+        axes.axhline(uniform, color=GRAY, lw=0.9, ls=":")
+        _label_curves(axes, learners, "log_loss", texts, looks, [(uniform, "uniform", GRAY)])
     return saved(figure, path)
 
 
@@ -234,16 +239,15 @@ def _label_curves(
     what: str,
     texts: dict[str, str],
     looks: dict[str, Look],
-    reference: tuple[float, str],
+    references: list[End],
 ) -> None:
-    """Names at the ends of the lines, and a dotted line for what guessing gives; the limits must be final."""
-    axes.axhline(reference[0], color=GRAY, lw=0.9, ls=":")
+    """Names at the ends of the lines and of the references; the limits must be final."""
     ends = []
     for name, text in texts.items():
         look = looks[name]
         dashed = "" if look.dashes == "-" else "┅ "
         ends.append((_mean(learners[name], what), f"{dashed}{look.name} {text}", look.color))
-    label_ends(axes, [*ends, (*reference, GRAY)], _line_height(_height({"": learners})), inside=True)
+    label_ends(axes, [*ends, *references], _line_height(_height({"": learners})), inside=True)
 
 
 def _line_height(height: float) -> float:
@@ -255,7 +259,7 @@ def _looks(scores: Many) -> dict[str, Look]:
     learners = list(dict.fromkeys(name for some in scores.values() for name in some))
     names = [short_name(name) for name in learners]
     if len(set(names)) < len(names):  # they could not be told apart
-        names = learners
+        names = [wrapped(name, LONGEST_NAME) for name in learners]
     looks = {}
     for i, (learner, name) in enumerate(zip(learners, names, strict=True)):
         again = i // len(PALETTE)
@@ -274,7 +278,7 @@ def short_name(name: str) -> str:
     if colon:
         before, bracket, options = path.partition("(")
         name = f"{library}:{before.rpartition('.')[2]}{bracket}{options}"
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    return cut(name, LONGEST_NAME)
 
 
 def _panels(scores: Many, height: float | None = None) -> tuple[Figure, list[Axes]]:

@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from prequential.errors import BadInput
 from prequential.evaluation.scores import FEW_TASKS, Scores
+from prequential.plots.references import plot_references, reference_levels
 from prequential.plots.style import (
     COLORS,
     GRAY,
@@ -24,8 +25,10 @@ from prequential.plots.style import (
     saved,
     short,
     styled,
+    wrapped,
 )
 
+FEW_PREDICTIONS = 20  # a bin of the calibration with fewer of them says nothing
 HEAT_MAP_COLUMNS = 40  # tasks are averaged into so many; single answers at the first positions are but noise
 POINT = 40  # examples a point of the curve inside a task stands for at least, for the same reason
 
@@ -91,6 +94,7 @@ def draw_tasks(scores: Scores, path: str | Path | None = None, title: str = "") 
     above.plot(middle, tasks["accuracy"], color=COLORS[0], lw=1.3, marker="o", ms=2.2 if len(middle) <= 150 else 0)
     above.set_title("Accuracy of each task")
     _percent_axis(above, float(tasks["accuracy"].max()), 1 / scores.classes)
+    above.axhline(1 / scores.classes, color=GRAY, lw=0.9, ls=":")
     label_ends(above, [(1 / scores.classes, "chance", GRAY)])
     above.texts[-1].set_in_layout(False)  # it stands over the color bar, which leaves enough room
 
@@ -103,6 +107,7 @@ def draw_tasks(scores: Scores, path: str | Path | None = None, title: str = "") 
     below.yaxis.set_minor_formatter(NullFormatter())
     below.set_ylabel("position in the task")
     below.set_xlabel("task")
+    below.xaxis.set_major_locator(MaxNLocator(8, integer=True))  # there is no half task
     below.xaxis.set_major_formatter(short)
     below.set_title("Accuracy by position in the task" + (f", mean of {joined} tasks a column" if joined > 1 else ""))
     bar = figure.colorbar(mesh, ax=below, format=FuncFormatter(percent), pad=0.02, aspect=18)
@@ -129,15 +134,15 @@ def draw_calibration(scores_by_name: dict[str, Scores], path: str | Path | None 
     above.plot([0, 1], [0, 1], color=GRAY, lw=0.8, ls=":")
     for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
         table = scores.calibration()
-        held = table["count"] > 0
-        label = f"{name}, error {percent(scores.calibration_error)}"
+        held = table["count"] >= FEW_PREDICTIONS if (table["count"] >= FEW_PREDICTIONS).any() else table["count"] > 0
+        label = f"{wrapped(name, 40)}, error {percent(scores.calibration_error)}"
         above.plot(
             table["confidence"][held], table["accuracy"][held], color=color, marker="o", ms=3.5, lw=1.3, label=label
         )
         share = table["count"] / scores.count
         below.stairs(share, np.linspace(0, 1, len(share) + 1), color=color, lw=1.3, baseline=None)
     above.set(ylim=(0, 1.02), title="Accuracy by confidence")
-    above.legend(loc="upper left")
+    figure.legend(loc="outside lower left")  # beside the curves, which may be anywhere
     above.grid(True)
     above.yaxis.set_major_formatter(percent)
     below.set(xlim=(0, 1.01), ylim=(0, None), xlabel="confidence", title="Share of examples")
@@ -151,14 +156,14 @@ def accuracy_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     ends, highest, window = [], 0.0, 0
     for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
         curve = _plot_curve(axes, scores, "accuracy", color)
-        ends.append((scores.accuracy, f"{name}\n{scores.accuracy:.1%}".replace("%", " %"), color))
+        ends.append((scores.accuracy, f"{wrapped(name)}\n{scores.accuracy:.1%}".replace("%", " %"), color))
         highest = max(highest, float(curve.max()), scores.accuracy)
         window = max(window, int(scores.curve()["examples"].max()))
-    chance = 1 / max(scores.classes for scores in scores_by_name.values())
-    _percent_axis(axes, highest, chance)
+    _percent_axis(axes, highest, max(reference_levels(scores_by_name.values()).values()))
+    references = plot_references(axes, scores_by_name.values())
     axes.set_title(f"Accuracy so far, and of the last {window:,} examples (faint)")
     examples_axis(axes, max(scores.count for scores in scores_by_name.values()))
-    label_ends(axes, [*ends, (chance, "chance", GRAY)])
+    label_ends(axes, [*ends, *references])
 
 
 def loss_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
@@ -166,7 +171,7 @@ def loss_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     ends, highest = [], 0.0
     for (name, scores), color in zip(scores_by_name.items(), colors(scores_by_name), strict=True):
         curve = _plot_curve(axes, scores, "log_loss", color)
-        ends.append((scores.log_loss, f"{name}\n{scores.log_loss:.3f}", color))
+        ends.append((scores.log_loss, f"{wrapped(name)}\n{scores.log_loss:.3f}", color))
         highest = max(highest, float(curve.max()))
     uniform = math.log(max(scores.classes for scores in scores_by_name.values()))
     axes.axhline(uniform, color=GRAY, lw=0.9, ls=":")
@@ -212,8 +217,9 @@ def within_task_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
             line.set(zorder=3 + late, marker="o" if len(position) == 1 else "")
             highest = max(highest, float(accuracy.max()))
             longest = max(longest, int(table["last"][-1]))
-        ends.append((float(accuracy[-1]), name, color))
+        ends.append((float(accuracy[-1]), wrapped(name), color))
     _percent_axis(axes, highest, chance)
+    axes.axhline(chance, color=GRAY, lw=0.9, ls=":")
     axes.set_xscale("log")
     axes.set_xlim(0.95, max(longest * 1.05, 10))
     axes.xaxis.set_major_formatter(short)
@@ -222,7 +228,7 @@ def within_task_panel(axes: Axes, scores_by_name: dict[str, Scores]) -> None:
     if alone:
         axes.set_title("Accuracy inside a task")
         if len(groups) > 1:
-            axes.legend(loc="best", reverse=True)
+            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), reverse=True)  # beside the lines
     else:
         axes.set_title(f"Accuracy inside a task: first {size} tasks (dashed), last {size} tasks")
     label_ends(axes, [*([] if alone else ends), (chance, "chance", GRAY)])
@@ -247,11 +253,10 @@ def points_within_task(table: dict[str, np.ndarray]) -> tuple[np.ndarray, np.nda
     return np.sqrt(first * last), accuracy  # the middle of the bin on a logarithmic axis
 
 
-def _percent_axis(axes: Axes, highest: float, chance: float) -> None:
-    axes.set_ylim(0, min(1.02, max(highest, 1.5 * chance) * 1.08))
+def _percent_axis(axes: Axes, highest: float, reference: float) -> None:
+    axes.set_ylim(0, min(1.02, max(highest, 1.5 * reference) * 1.08))
     axes.yaxis.set_major_formatter(percent)
     axes.grid(True, axis="y")
-    axes.axhline(chance, color=GRAY, lw=0.9, ls=":")
 
 
 def check_scores(scores_by_name: dict[str, Scores]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 
 from prequential.evaluation.scores import Scores
 from prequential.plots.curves import groups_of_tasks, points_within_task
@@ -80,13 +81,14 @@ def draw_task_curves(groups: dict[str, list[Scores]]) -> Figure:
             tables = [scores.tasks() for scores in some]
             mean = np.mean([table[what] for table in tables], axis=0)
             axes.plot(tables[0]["first_task"] + 1, mean, color=color, label=name, linewidth=1.4)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))  # there is no half task
         axes.set_xlabel("task")
         axes.set_ylabel(f"{label} in the task")
         axes.grid(axis="y")
         if what == "accuracy":
             axes.yaxis.set_major_formatter(percent)
-            if len(groups) > 1:
-                axes.legend(loc="best")
+    if len(groups) > 1:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -108,7 +110,7 @@ def draw_within_tasks(groups: dict[str, list[Scores]]) -> Figure:
         axes.grid(axis="y")
         axes.yaxis.set_major_formatter(percent)
     panels[0].set_ylabel("accuracy")
-    panels[0].legend(loc="best")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -128,10 +130,7 @@ def draw_instantaneous(groups: dict[str, list[Scores]], window: int | None = Non
         axes.yaxis.set_major_formatter(percent)
         axes.xaxis.set_major_formatter(short)
     figure.axes[0].set_ylabel("accuracy")
-    if len(groups) > 3:  # they would lie on the lines
-        figure.legend(*figure.axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    else:
-        figure.axes[1].legend(loc="best")
+    figure.legend(*figure.axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -152,5 +151,5 @@ def draw_front(points: dict[str, list[tuple[float, float]]], cost: str = "multip
     axes.set_ylabel("average accuracy")
     axes.yaxis.set_major_formatter(percent)
     axes.grid(axis="y")
-    axes.legend(loc="best")
+    figure.legend(loc="outside right upper")
     return figure

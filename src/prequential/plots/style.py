@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import wraps
@@ -134,6 +135,34 @@ def short_stream_name(stream: str) -> str:
     source, bracket, options = stream.partition("(")
     kind, colon, path = source.rpartition(":")
     return f"{kind}{colon}{path.rpartition('/')[2] or path}{bracket}{options}"
+
+
+def cut(text: str, longest: int) -> str:
+    """A text that is cut off where it is longer than that.
+
+    >>> cut("an absurdly long label", 12)
+    'an absurdly…'
+    """
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+
+def wrapped(name: str, width: int = 24, lines: int = 3) -> str:
+    """A long name on a few lines, so that it leaves room for the plot beside it.
+
+    >>> wrapped("refit(lightgbm, window=20000, every=0.1, trees=500)").splitlines()
+    ['refit(lightgbm,', 'window=20000, every=0.1,', 'trees=500)']
+    """
+    parts = textwrap.wrap(name, width, break_long_words=True)
+    return "\n".join(parts if len(parts) <= lines else [*parts[: lines - 1], cut(" ".join(parts[lines - 1 :]), width)])
+
+
+def short_number(value: float) -> str:
+    """A setting as it stands in a name: four digits are enough to tell values apart.
+
+    >>> [short_number(n) for n in (0.04266754765551817, 256, 3e-05, 20000)]
+    ['0.04267', '256', '3e-05', '20000']
+    """
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 def colors(named: Sized) -> list[str]:

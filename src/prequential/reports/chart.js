@@ -179,7 +179,7 @@ class Chart extends Canvas {
     this.box = { x: 58, y: 8, w: this.w - 58 - 10, h: this.h - 8 - 40 };
     this.log = spec.log ? spec.log() : false;
     this.ends = this.range();
-    const lines = spec.series().map(series => ({ ...series, points: this.points(series) }));
+    const lines = spec.series().map(series => ({ ...series, points: this.points(series), edges: series.band && series.band.map(f => this.points({ ...series, f })) }));
     const seen = [];
     for (const line of lines) {
       for (const [p, y, x] of line.points) {
@@ -190,8 +190,9 @@ class Chart extends Canvas {
     [this.low, this.high] = spec.heights(seen, refs.map(ref => ref.y), Boolean(this.link.zoom));
     this.axes();
     pen.save(); pen.beginPath(); pen.rect(this.box.x, this.box.y - 2, this.box.w + 1, this.box.h + 4); pen.clip();
-    for (const ref of refs) this.reference(ref);
+    for (const ref of refs) if (!ref.curve) this.reference(ref); // else the reference is one of the lines
     if (spec.under) spec.under(this);
+    for (const line of lines) if (line.edges) this.band(line);
     for (const line of lines) this.line(line);
     pen.restore();
     for (const ref of refs) this.name(ref, lines);
@@ -225,11 +226,11 @@ class Chart extends Canvas {
     Object.assign(pen, { strokeStyle: color("--soft"), lineWidth: 1 });
     pen.setLineDash([2, 3]); pen.beginPath(); pen.moveTo(box.x, p); pen.lineTo(box.x + box.w, p); pen.stroke(); pen.setLineDash([]);
   }
-  name({ y, name }, lines) { // where the fewest lines pass behind it
+  name({ y, name, curve }, lines) { // where the fewest lines pass behind it
     const { pen, box } = this, p = this.up(y), w = pen.measureText(name).width;
     if (p < box.y - 1 || p > box.y + box.h + 1) return;
     let best = null;
-    for (const share of [1, 0.85, 0.7, 0.55, 0.4, 0.25]) {
+    for (const share of curve ? [1] : [1, 0.85, 0.7, 0.55, 0.4, 0.25]) { // the name of a curve stands at its end
       for (const top of [p - 17, p + 3]) {
         const right = box.x + share * box.w - 4;
         if (top < box.y || top + 14 > box.y + box.h || right - w < box.x + 4) continue;
@@ -242,6 +243,13 @@ class Chart extends Canvas {
     Object.assign(pen, { strokeStyle: color("--card"), lineWidth: 3, textAlign: "right", textBaseline: "top" });
     pen.strokeText(name, best.right, best.top + 1);
     this.text(name, best.right, best.top + 1, "right", "--soft", "top");
+  }
+  band({ edges: [low, high], color: k }) { // what lies between two lines
+    const pen = this.pen, points = [...low, ...[...high].reverse()].filter(([, y]) => Number.isFinite(y));
+    Object.assign(pen, { fillStyle: ink(k), globalAlpha: 0.16 });
+    pen.beginPath();
+    points.forEach(([p, y], i) => pen[i ? "lineTo" : "moveTo"](p, this.up(y)));
+    pen.fill(); pen.globalAlpha = 1;
   }
   line({ points, color: k, width = 2, alpha = 1, dash = 0, dots }) {
     const pen = this.pen;

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from prequential.evaluation.class_scores import TOP
 from prequential.evaluation.scores import Scores
 from prequential.plots.curves import groups_of_tasks, points_within_task
-from prequential.plots.style import short_stream_name
+from prequential.plots.style import short_number, short_stream_name
+from prequential.reports.class_data import class_data
+from prequential.reports.rounding import finite, rounded
 from prequential.reports.run_reader import RunReader
 
 POINTS = 65536  # of all curves together, so that a page of many runs stays small
-FEWEST_POINTS = 1024  # of a curve, however many there are
+FEWEST_POINTS = 1024  # of a curve; a quarter of it where there are many
+MANY = 64  # runs: with more of them, a page leaves out what is inside their tasks
+INDEX = 12  # runs: with more of them, a page begins with an index
 CELLS = 60_000  # of all heat maps together
 CELL = 5  # examples a cell of a heat map stands for at least; single answers are but noise
 TASKS = 400  # points of the curve over tasks
@@ -25,24 +29,28 @@ SAME_RESULTS = (
     "checkpoint_seconds",
     "device",
     "threads",
+    "engine",
     "download",
 )  # settings that are no reason for another name
 NAMED_BY = 3  # a run is named after so many settings at most
 
 
-def page_data(readers: Sequence[RunReader]) -> dict[str, Any]:
+def page_data(readers: Sequence[RunReader], *, index: bool = False) -> dict[str, Any]:
     """Everything the page shows of these runs.
 
     Parameters
     ----------
     readers
         The runs, refreshed.
+    index
+        Whether the page begins with an index of the runs to pick from, even if they are few.
     """
     differing = _differing(readers)
     streams = list(dict.fromkeys(reader.run_settings.stream for reader in readers))
     groups = group_names(readers)
     names = list(dict.fromkeys(groups))
-    points = max(FEWEST_POINTS, POINTS // max(len(readers), 1))
+    many = len(readers) > MANY
+    points = max(FEWEST_POINTS // (4 if many else 1), POINTS // max(len(readers), 1))
     rows = max(20, min(100, CELLS // (40 * max(len(readers), 1))))
     runs = []
     for reader, group in zip(readers, groups, strict=True):
@@ -50,15 +58,18 @@ def page_data(readers: Sequence[RunReader]) -> dict[str, Any]:
         several = groups.count(group) > 1
         run |= {"group": names.index(group), "stream": streams.index(reader.run_settings.stream)}
         run["name"] = f"{group}, seed {reader.settings.seed}" if several else group
-        run["differing"] = [_text(reader.all_settings[name]) for name in differing]
+        run["differing"] = [setting_text(reader.all_settings[name]) for name in differing]
         if reader.sums is not None:
             run |= _numbers(reader, reader.sums.scores)
             run["curve"] = _curve(*reader.sums.curve(points))
             run["calibration"] = _calibration(reader.sums.scores)
-            if reader.sums.scores.task_count:
+            if reader.sums.scores.has_classes:
+                run["classScores"] = class_data(reader.sums.scores, TOP if len(readers) <= INDEX else TOP // 2)
+            if reader.sums.scores.task_count and not many:
                 run["inside"] = _inside_tasks(reader.sums.scores, rows)
         runs.append(run)
     return {
+        "index": len(readers) > 1 and (index or len(readers) > INDEX),
         "streams": [short_stream_name(stream) for stream in streams],
         "groups": names,
         "differing": [name.replace("_", "-") for name in differing],
@@ -68,7 +79,7 @@ def page_data(readers: Sequence[RunReader]) -> dict[str, Any]:
 
 def group_names(readers: Sequence[RunReader]) -> list[str]:
     """A short name for each run; runs that differ in nothing but the seed share one."""
-    names = [_learner(reader) for reader in readers]
+    names = [learner_name(reader) for reader in readers]
     left_out = (*SAME_RESULTS, "learner", "model", "seed", "stream")
     found = []
     for reader, name in zip(readers, names, strict=True):
@@ -78,7 +89,7 @@ def group_names(readers: Sequence[RunReader]) -> list[str]:
             found.append(f"{name} ({_short_path(reader.directory)})")
             continue
         values = reader.all_settings
-        settings_texts = [f"{setting.replace('_', '-')} {_text(values[setting])}" for setting in differing]
+        settings_texts = [f"{setting.replace('_', '-')} {setting_text(values[setting])}" for setting in differing]
         found.append(", ".join([name, *settings_texts]))
     # runs that are the same in everything, the seed included, are told apart by where they are
     whole = [(name, _stream(reader), reader.settings.seed) for name, reader in zip(found, readers, strict=True)]
@@ -96,7 +107,8 @@ def _short_path(directory: Path) -> str:
     return directory.resolve().name
 
 
-def _learner(reader: RunReader) -> str:
+def learner_name(reader: RunReader) -> str:
+    """What learned in a run."""
     learner = reader.run_settings.learner
     return f"{reader.settings.model}-transformer" if learner == "transformer" else learner
 
@@ -114,6 +126,9 @@ def _about(reader: RunReader) -> dict[str, Any]:
     given = {name: value for name, value in reader.all_settings.items() if value is not None}
     return {
         "path": str(reader.directory),
+        "learner": learner_name(reader),
+        "seed": reader.settings.seed,
+        "when": _begun(reader.directory),
         "state": "finished" if summary.get("finished") else "unfinished",
         "failure": str(summary.get("why", "")) if summary.get("state") == "failed" else "",
         "length": stream.get("examples"),
@@ -124,8 +139,16 @@ def _about(reader: RunReader) -> dict[str, Any]:
             "device": str(environment.get("device", "")),
             **{str(name): str(value) for name, value in processor.items()},
         },
-        "settings": {name.replace("_", "-"): _text(value) for name, value in given.items()},
+        "settings": {name.replace("_", "-"): setting_text(value, exact=True) for name, value in given.items()},
     }
+
+
+def _begun(directory: Path) -> float | None:
+    """When a run was begun, in seconds since 1970."""
+    try:
+        return round((directory / "environment.json").stat().st_mtime)
+    except OSError:
+        return None
 
 
 def _numbers(reader: RunReader, scores: Scores) -> dict[str, Any]:
@@ -139,6 +162,13 @@ def _numbers(reader: RunReader, scores: Scores) -> dict[str, Any]:
         "bits": finite(scores.bits),
         "compression": finite(scores.compression) if classes else None,
         "calibrationError": finite(scores.calibration_error),
+        "balanced": finite(scores.balanced_accuracy),
+        "f1": finite(scores.macro_f1),
+        "kappa": finite(scores.kappa),
+        "kappaM": finite(scores.kappa_m),
+        "kappaT": finite(scores.kappa_temporal),
+        "majority": finite(scores.majority_accuracy),
+        "lastLabel": finite(scores.last_label_accuracy),
         "seconds": reader.summary.get("seconds"),
         "macs": None if macs is None else macs * scores.count,
         "tasks": scores.task_count,
@@ -236,23 +266,12 @@ def _means(values: np.ndarray, count: np.ndarray, columns: list[int]) -> np.ndar
     return means
 
 
-def rounded(values: Iterable[float], digits: int = 4) -> list[float | None]:
-    """Numbers short enough for a page; None where one is not finite."""
-    return [None if not math.isfinite(value) else _whole(round(float(value), digits)) for value in values]
-
-
-def _whole(value: float) -> float:
-    return int(value) if value.is_integer() else value
-
-
-def finite(value: float) -> float | None:
-    """The number, or None where it is not finite."""
-    return value if math.isfinite(value) else None
-
-
-def _text(value: Any) -> str:
+def setting_text(value: Any, *, exact: bool = False) -> str:
+    """A setting; numbers are rounded unless they must be exact."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float) and not exact:
+        return short_number(value)
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,6 +1,6 @@
 // What each figure shows. The curves hold sums up to some positions, so averages over any stretch are differences.
 
-const state = { data: null, stream: 0, hidden: new Set(), log: false, window: 0, metric: "accuracy", bits: "total", map: "" };
+const state = { data: null, stream: 0, hidden: new Set(), log: false, window: 0, metric: "accuracy", bits: "total", map: "", classes: "" };
 const METRICS = {
   accuracy: { name: "Accuracy", text: value => percent(value), tick: (y, step) => percent(y, step < 0.0095 ? 1 : 0), label: "accuracy (%)" },
   loss: { name: "Log-loss", text: value => `${number(value)} nats`, tick: (y, step) => number(y, step < 0.095 ? 2 : 1), label: "log-loss (nats an example)" },
@@ -16,7 +16,7 @@ function decode(run) { // the page's data hold differences
   run.gap = run.curve.x.reduce((a, b) => Math.max(a, b), 1);
 }
 
-const streamRuns = () => state.data.runs.filter(run => run.stream === state.stream && run.x);
+const streamRuns = () => state.data.runs.filter(run => run.stream === state.stream && run.x && isPicked(run));
 const shown = () => streamRuns().filter(run => !state.hidden.has(run.group));
 const longest = () => Math.max(1, ...streamRuns().map(run => run.examples));
 const look = run => ({ color: run.group % 10, dash: Math.min(2, Math.floor(run.group / 10)) });
@@ -41,10 +41,35 @@ function averages(run, metric) {
 const classesOf = () => Math.max(...streamRuns().map(run => run.classes || 0));
 const lossHeights = (values, refs, zoomed) => spread(values, refs, zoomed, classesOf() > 1 ? 2 * Math.log(classesOf()) : 0);
 const heightsOf = metric => (...given) => (metric() === "accuracy" ? shareHeights : lossHeights)(...given);
-function references(metric) {
-  const classes = classesOf();
+const REFERENCES = { majority: ["majority class", 2], lastLabel: ["last label", 1] };
+const known = () => streamRuns().find(run => run.classScores); // the labels, and what follows from them, are those of the stream
+function references(metric) { // names at the right; lines of their own where a reference is the same everywhere
+  const classes = classesOf(), run = known();
+  if (metric === "accuracy" && run) {
+    const [majority, last] = [run.majority, run.lastLabel];
+    if (Math.abs(majority - last) < 0.02) return [{ y: Math.max(majority, last), name: "majority class, last label", curve: true }];
+    return Object.entries(REFERENCES).map(([key, [name]]) => ({ y: run[key], name, curve: true }));
+  }
   if (classes < 2) return [];
   return [metric === "accuracy" ? { y: 1 / classes, name: "chance" } : { y: Math.log(classes), name: "uniform" }];
+}
+const chanceOnly = metric => references(metric).map(ref => ({ ...ref, curve: false }));
+function referenceCurves(metric) {
+  const run = metric === "accuracy" && known();
+  if (!run) return [];
+  const { references: curves } = run.classScores, from = curves.x.findIndex(x => x >= Math.min(100, run.examples / 10));
+  return Object.entries(REFERENCES).map(([key, [, dash]]) => ({ color: "soft", dash, width: 1.1, alpha: 0.8, x: curves.x.slice(from), y: curves[key].slice(from) }));
+}
+
+function lines(value, drawn, bands = false) { // one line a group: its run, or the mean of its runs with a band from the lowest to the highest
+  const groups = [...new Set(shown().map(run => run.group))];
+  return groups.map(group => {
+    const runs = shown().filter(run => run.group === group), fs = runs.map(value), all = x => fs.map(f => f(x));
+    const begun = runs.map(begins), common = { from: Math.max(...begun.map(b => b.from)), to: Math.min(...begun.map(b => b.to)), steady: Math.max(...begun.map(b => b.steady)) };
+    const mean = x => all(x).reduce((a, b) => a + b, 0) / fs.length;
+    const band = bands && runs.length > 1 ? [x => Math.min(...all(x)), x => Math.max(...all(x))] : null;
+    return { ...look(runs[0]), ...common, f: mean, band, ...drawn };
+  });
 }
 
 function byGroup(runs, value) { // one row for runs that differ in the seed only
@@ -58,7 +83,7 @@ function byGroup(runs, value) { // one row for runs that differ in the seed only
   const mean = list => list.reduce((a, b) => a + b, 0) / list.length;
   return [...rows.values()].map(row => ({
     ...row, y: mean(row.all.map(one => one.y)), z: mean(row.all.map(one => one.z)),
-    name: row.all.length > 1 ? `${row.name} (${row.all.length} seeds)` : row.name,
+    name: row.all.length > 1 ? `${row.name} (${runsOrSeeds(row.all.length)})` : row.name,
   }));
 }
 
@@ -79,8 +104,9 @@ function curveSpec(metric) {
     note: () => `faint: latest ${whole(state.window)} examples`,
     refs: () => references(metric), nothing: metric === "loss" ? "no finite log-loss" : undefined,
     series: () => [
-      ...shown().map(run => ({ ...look(run), ...begins(run), f: averages(run, metric).latest, width: 1.2, alpha: 0.38 })),
-      ...shown().map(run => ({ ...look(run), ...begins(run), f: averages(run, metric).all, width: seeds(run) > 1 ? 1.5 : 2.2 })),
+      ...referenceCurves(metric),
+      ...lines(run => averages(run, metric).latest, { width: 1.2, alpha: 0.38 }),
+      ...lines(run => averages(run, metric).all, { width: 2.2 }, true),
     ],
     values: x => {
       const here = Math.max(1, Math.round(x)), sign = metric === "accuracy" ? -1 : 1;
@@ -103,10 +129,9 @@ const bitsSpec = {
   nothing: "no finite description length",
   f: run => state.bits === "total" ? x => upTo(run, run.nats, x) / LN2 : x => x * Math.log2(run.classes) - upTo(run, run.nats, x) / LN2,
   series: () => {
-    const lines = shown().map(run => ({ ...look(run), from: run.x[0], to: run.examples, f: bitsSpec.f(run), width: seeds(run) > 1 ? 1.5 : 2.2 }));
-    const classes = classesOf();
-    if (state.bits === "total" && classes > 1) lines.unshift({ color: "soft", dash: 2, width: 1, from: 1, to: longest(), f: x => x * Math.log2(classes) });
-    return lines;
+    const drawn = lines(bitsSpec.f, { width: 2.2 }, true), classes = classesOf();
+    if (state.bits === "total" && classes > 1) drawn.unshift({ color: "soft", dash: 2, width: 1, from: 1, to: longest(), f: x => x * Math.log2(classes) });
+    return drawn;
   },
   values: x => {
     const here = Math.max(1, Math.round(x));
@@ -129,7 +154,7 @@ const withTasks = () => shown().filter(run => run.inside);
 const metricOf = () => METRICS[state.metric];
 const tasksCommon = {
   get yLabel() { return metricOf().label; }, yTick: (y, step) => metricOf().tick(y, step),
-  heights: heightsOf(() => state.metric), refs: () => references(state.metric), summary: () => "",
+  heights: heightsOf(() => state.metric), refs: () => chanceOnly(state.metric), summary: () => "",
 };
 
 const alone = () => new Set(withTasks().map(run => run.group)).size === 1;
@@ -158,7 +183,7 @@ const fewSpec = {
 const byTask = run => run.inside.byTask;
 const tasksSpec = {
   ...Object.defineProperties({}, Object.getOwnPropertyDescriptors(tasksCommon)),
-  title: () => `${metricOf().name} of each task`, height: 240, xLabel: "task",
+  title: () => `${metricOf().name} of each task`, height: 240, xLabel: "task", ticks: (...given) => linearTicks(...given).filter(Number.isInteger), // there is no half task
   note: () => { const x = withTasks().length ? byTask(withTasks()[0]).x : []; return x.length > 1 && x[1] - x[0] > 1 ? `each point: ${Math.round(x[1] - x[0])} tasks` : ""; },
   domain: () => [0, Math.max(1, ...withTasks().map(run => run.tasks - 1))],
   series: () => pooled(withTasks().map(run => ({ run, ...look(run), x: byTask(run).x, y: byTask(run)[state.metric].map(value => value ?? NaN), width: 1.8, dots: byTask(run).x.length <= 120 ? 2.6 : 0 }))),
@@ -171,13 +196,14 @@ const tasksSpec = {
   },
 };
 
+const FEW_PREDICTIONS = 20; // a bin with fewer of them says nothing
 function confidences() { // by confidence, the seeds of a run together
   const groups = [...new Set(shown().map(run => run.group))];
   return groups.map(group => {
     const runs = shown().filter(run => run.group === group), total = runs.reduce((sum, run) => sum + run.examples, 0);
     const count = runs[0].calibration.count.map((_, i) => runs.reduce((sum, run) => sum + run.calibration.count[i], 0));
     const mean = what => count.map((n, i) => n ? runs.reduce((sum, run) => sum + run.calibration.count[i] * (run.calibration[what][i] ?? 0), 0) / n : NaN);
-    return { ...look(runs[0]), name: state.data.groups[group], share: count.map(n => n / total), confidence: mean("confidence"), accuracy: mean("accuracy") };
+    return { ...look(runs[0]), name: state.data.groups[group], count, share: count.map(n => n / total), confidence: mean("confidence"), accuracy: mean("accuracy") };
   });
 }
 const calibrationSpec = {
@@ -200,7 +226,7 @@ const calibrationSpec = {
     pen.globalAlpha = 1;
   },
   series: () => confidences().map(group => {
-    const held = group.share.map((_, i) => i).filter(i => group.share[i] > 0);
+    const held = group.count.map((_, i) => i).filter(i => group.count[i] >= Math.min(FEW_PREDICTIONS, Math.max(...group.count)));
     return { ...group, x: held.map(i => group.confidence[i]), y: held.map(i => group.accuracy[i]), width: 1.6, dots: held.map(i => 1.5 + 7 * Math.sqrt(group.share[i])) };
   }),
   values: x => {

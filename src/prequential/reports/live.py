@@ -13,7 +13,7 @@ from prequential.errors import BadInput, BadSetting, PrequentialError
 from prequential.reports.connections import BoundedHandler, BoundedServer
 from prequential.reports.data import page_data
 from prequential.reports.page import make_page, to_json
-from prequential.reports.run_reader import RunReader, find_runs
+from prequential.reports.run_reader import RunReader, find_runs, is_index
 
 HOST = "127.0.0.1"  # this machine only
 DEFAULT_PORT = 8765
@@ -59,7 +59,10 @@ class Watch:
                 problem = str(error)
         if not changed and problem == self._data.get("problem"):
             return
-        data: dict[str, Any] = {**page_data(list(self._readers.values())), "problem": problem}
+        data: dict[str, Any] = {
+            **page_data(list(self._readers.values()), index=is_index(self.paths)),
+            "problem": problem,
+        }
         self._data = {**data, "version": hashlib.sha256(to_json(data).encode()).hexdigest()[:16]}
 
 

@@ -3,11 +3,14 @@
 const POLL = 2000; // milliseconds
 const COLUMNS = [ // heading, value, text, whether more is better (null: neither)
   ["Average accuracy", run => run.accuracy, value => percent(value), true],
+  ["Balanced", run => run.balanced, value => percent(value), true],
+  ["Kappa", run => run.kappa, value => number(value), true],
+  ["Kappa T", run => run.kappaT, value => number(value), true],
   ["Log-loss", run => run.loss, value => number(value), false],
   ["Bits", run => run.bits, whole, false],
-  ["Of uniform code", run => run.compression, value => percent(value), false],
+  ["Of uniform", run => run.compression, value => percent(value), false],
   ["Latest", run => run.last?.accuracy, value => percent(value), true],
-  ["Calibration error", run => run.calibrationError, value => percent(value), false],
+  ["Calibration", run => run.calibrationError, value => percent(value), false],
   ["Examples", run => run.examples, whole, null],
   ["Time", run => run.seconds, duration, null],
   ["MACs", run => run.macs, scientific, null],
@@ -38,16 +41,23 @@ function headline(runs) {
     const [run] = runs, tile = (name, text, more) => make("div", { className: "tile" }, make("span", {}, name), make("b", {}, text), make("span", {}, more || ""));
     const told = (value, text) => value === null || value === undefined ? "–" : text(value);
     host.replaceChildren(make("div", { className: "tiles" },
-      tile("Average accuracy", percent(run.accuracy), run.classes ? `chance ${percent(1 / run.classes)}` : ""),
+      tile("Average accuracy", percent(run.accuracy), run.majority !== null ? `majority ${percent(run.majority)}, last label ${percent(run.lastLabel)}` : run.classes ? `chance ${percent(1 / run.classes)}` : ""),
+      tile("Kappa", told(run.kappa, number), run.kappaT === null ? "" : `against last label ${number(run.kappaT)}`),
+      tile("Balanced accuracy", told(run.balanced, percent), run.f1 === null ? "" : `macro F1 ${number(run.f1)}`),
       tile("Log-loss", told(run.loss, number), run.classes ? `nats; uniform ${number(Math.log(run.classes))}` : "nats an example"),
       tile("Description length", told(run.bits, value => short(value)), run.compression === null ? "bits" : `bits; ${percent(run.compression)} of uniform`),
       tile(run.last.what.replace("last", "Last"), percent(run.last.accuracy), run.last.loss === null ? "" : `${number(run.last.loss)} nats`),
       tile("Examples", whole(run.examples), run.length && run.length > run.examples ? `of ${whole(run.length)}` : run.tasks ? `${whole(run.tasks)} tasks` : "all"),
-      tile("Time", told(run.seconds, duration), run.seconds ? `${whole(run.examples / run.seconds)} examples/s` : "not recorded"),
+      tile("Time", told(run.seconds, duration), run.seconds ? `${whole(run.examples / run.seconds)} examples/s` : "known at the first save"),
       tile("MACs", told(run.macs, scientific), run.macs === null ? "not counted" : `${scientific(run.macs / run.examples)} an example`)));
     return;
   }
-  host.replaceChildren(make("div", { className: "board" }, table(runs, true)));
+  host.replaceChildren(make("div", { className: "board" }, table(runs, true), referenceNote(runs)));
+}
+
+function referenceNote(runs) { // what the runs have to be better than
+  const some = runs.filter(run => run.majority !== null), mean = get => some.reduce((sum, run) => sum + get(run), 0) / some.length;
+  return make("p", { className: "hint" }, some.length ? `To compare: majority class ${percent(mean(run => run.majority))}, last label ${percent(mean(run => run.lastLabel))}. Best of each column in color.` : "");
 }
 
 function table(runs, groups) { // one row a run, or one a group of seeds with its range
@@ -62,14 +72,14 @@ function table(runs, groups) { // one row a run, or one a group of seeds with it
       const alike = heading !== "Bits" || new Set(runs.map(run => run.examples)).size === 1; // fewer examples, fewer bits
       const best = more !== null && alike && value !== null && fair.includes(list) && all.length > 1 && value === all.reduce((a, b) => (more ? Math.max : Math.min)(a, b));
       const cell = make("td", { className: `${best ? "best" : ""}${i ? "" : " lead"}`, "data-name": name(heading) }, value === null ? "–" : text(value));
-      if (list.length > 1 && value !== null && i < 2) {
+      if (list.length > 1 && value !== null && ["Average accuracy", "Log-loss"].includes(heading)) {
         const values = list.map(get);
         cell.append(make("small", {}, `${text(Math.min(...values)).replace(" %", "")}–${text(Math.max(...values)).replace(" %", "")}`));
       }
       return cell;
     });
     const title = groups ? state.data.groups[list[0].group] : list[0].name;
-    const note = list.length > 1 ? `${list.length} seeds` : list[0].state === "finished" ? "" : `unfinished${list[0].length ? `, ${percent(list[0].examples / list[0].length, 0)} done` : ""}`;
+    const note = list.length > 1 ? runsOrSeeds(list.length) : list[0].state === "finished" ? "" : `unfinished${list[0].length ? `, ${percent(list[0].examples / list[0].length, 0)} done` : ""}`;
     return make("tr", {}, make("th", { scope: "row" }, swatch(list[0]), title, make("small", {}, note && ` ${note}`)), ...cells);
   });
   return make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Run"), ...columns.map(([heading]) => make("th", { scope: "col" }, name(heading))))), make("tbody", {}, ...body));
@@ -94,6 +104,7 @@ function legend(runs) {
 
 function sections() { // those that make no sense for what is shown are left out
   byId("inside").hidden = !withTasks().length;
+  classes();
   const select = byId("map-run"), some = withTasks();
   byId("map-label").hidden = some.length < 2;
   select.replaceChildren(...some.map(run => make("option", { value: run.path, selected: run.path === state.map }, run.name)));
@@ -128,19 +139,22 @@ function reproduce(runs) {
 }
 
 function show(data) {
+  const fresh = state.data !== data;
   state.data = data;
-  data.runs.forEach(decode);
+  if (fresh) { data.runs.forEach(decode); fold(data); }
+  if (data.index && !index.picked) pickSome();
   if (state.stream >= data.streams.length) state.stream = 0;
   const inStream = data.runs.filter(run => run.stream === state.stream), runs = streamRuns();
   byId("title").textContent = data.streams[state.stream] || "";
   byId("streams").hidden = data.streams.length < 2;
   choice("streams", data.streams.map((name, i) => [i, name]), state.stream, i => { state.stream = i; examples.zoom = null; show(state.data); });
   const message = byId("message");
-  message.textContent = data.problem || (runs.length ? "" : "No example has been recorded yet. The first ones can be read when 1,024 are done or the run has been saved once.");
+  message.textContent = data.problem || (runs.length ? "" : data.index ? "Pick runs in the index to compare them." : "No example has been recorded yet. The first ones can be read when 1,024 are done or the run has been saved once.");
   message.hidden = !message.textContent;
-  byId("main").hidden = !inStream.length;
-  for (const node of byId("main").children) if (node.id !== "reproduce") node.hidden = !runs.length;
-  settingsTable(inStream); reproduce(inStream);
+  byId("main").hidden = !inStream.length && !data.index;
+  for (const node of byId("main").children) if (!["reproduce", "index", "index-message"].includes(node.id)) node.hidden = !runs.length;
+  indexSection();
+  settingsTable(inStream.filter(isPicked)); reproduce(inStream.filter(isPicked));
   if (!runs.length) { byId("about").textContent = ""; byId("settings").hidden = true; return; }
   const same = get => { const all = [...new Set(runs.map(get))]; return all.length === 1 ? all[0] : null; };
   const tasks = same(run => run.tasks), count = same(run => run.examples), classes = same(run => run.classes);
@@ -178,12 +192,14 @@ async function poll(version) {
 function start() {
   theme(keptTheme());
   for (const [id, Kind, spec] of [["f-accuracy", Chart, curveSpec("accuracy")], ["f-loss", Chart, curveSpec("loss")], ["f-few", Chart, fewSpec], ["f-map", HeatMap, mapSpec],
-    ["f-tasks", Chart, tasksSpec], ["f-bits", Chart, bitsSpec], ["f-calibration", Chart, calibrationSpec]]) charts.push(new Kind(byId(id), spec));
+    ["f-tasks", Chart, tasksSpec], ["f-bits", Chart, bitsSpec], ["f-calibration", Chart, calibrationSpec], ["f-shares", Chart, sharesSpec]]) charts.push(new Kind(byId(id), spec));
   examples.changed = zoomButtons;
   choice("scale", [[false, "Linear"], [true, "Log"]], state.log, log => { state.log = log; if (examples.zoom && log) examples.zoom[0] = Math.max(1, examples.zoom[0]); redraw(); });
   choice("metric", [["accuracy", "Accuracy"], ["loss", "Log-loss"]], state.metric, metric => { state.metric = metric; redraw(); });
   choice("bits", [["total", "In all"], ["saved", "Saved"]], state.bits, bits => { state.bits = bits; redraw(); });
   byId("window").onchange = event => { state.window = Number(event.target.value); redraw(); };
+  byId("class-run").onchange = event => { state.classes = event.target.value; classes(); redraw(); };
+  startIndex();
   byId("map-run").onchange = event => { state.map = event.target.value; redraw(); };
   document.addEventListener("pointerdown", event => { if (!event.target.closest(".plot")) charts.forEach(chart => chart.leave()); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -10,6 +10,7 @@ import re
 from importlib.resources import files
 from typing import Any
 
+SCRIPTS = ("chart.js", "common.js", "figures.js", "classes.js", "index.js", "page.js")
 # What a browser may do with the page. Even if a text of the data were taken for code, it would not run.
 POLICY = "default-src 'none'; img-src data:; connect-src {connect}; style-src '{style}'; script-src '{script}'"
 
@@ -25,13 +26,13 @@ def make_page(data: dict[str, Any], *, live: bool = False) -> str:
         Whether the page asks the server it came from for newer data.
     """
     style = asset("page.css")
-    script = "\n".join(asset(name) for name in ("chart.js", "common.js", "figures.js", "page.js"))
+    script = "\n".join(asset(name) for name in SCRIPTS)
     policy = POLICY.format(
         connect="'self'" if live else "'none'", style=digest(style), script=digest(script)
     )  # a hash admits this script and no other
     parts = {
         "policy": html.escape(policy, quote=True).replace("&#x27;", "'"),
-        "title": html.escape(" · ".join(["prequential report", *data["streams"]])),
+        "title": html.escape(" · ".join(["prequential report", *data["streams"][:3]])),
         "live": "yes" if live else "no",
         "style": style,
         "data": to_json(data),

@@ -2,65 +2,70 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.binned_sums import BinnedSums
 from prequential.evaluation.records import damage, part_bounds
-from prequential.evaluation.scores import Scores
-from prequential.learners.charges import Charges
+from prequential.evaluation.scores import RECORDED, Scores
 from prequential.runs.run_settings import RunSettings, read_stored_settings
 from prequential.settings import Settings
 from prequential.storage.checkpoint import read_checkpoint, short
 from prequential.storage.sealed import check_toml, read_json
 from prequential.storage.toml import read_toml
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 FINE_ROWS = 8192  # points of the curve before neighbors are merged: enough to zoom in
 EARLY = np.unique(np.round(1.05 ** np.arange(500)).astype(np.int64))  # where the curve is kept exactly, for a log axis
-COLUMNS = ["log_loss", "correct", "confidence", "task"]
-
-
-class Rows(NamedTuple):
-    """Consecutive examples of a run."""
-
-    log_loss: np.ndarray
-    correct: np.ndarray
-    confidence: np.ndarray
-    task: np.ndarray  # -1: the stream knows no tasks
+COLUMNS = [*RECORDED, "task"]
 
 
 class Sums:
-    """What a report needs of the examples so far: their scores, a fine curve, and its beginning point by point."""
+    """What a report needs of the examples so far: their scores, a fine curve, and its beginning point by point.
 
-    def __init__(self, *, tasks: bool) -> None:
-        self.scores = Scores(1, np.array([0]) if tasks else None)
+    Parameters
+    ----------
+    tasks
+        Whether the stream has tasks.
+    protocol
+        How late labels come, as `delay` and `label_batches`.
+    """
+
+    def __init__(self, *, tasks: bool, protocol: dict[str, int] | None = None) -> None:
+        self.protocol = protocol or {}
+        self.scores = Scores(1, np.array([0]) if tasks else None, **self.protocol)
         self.fine = BinnedSums(FINE_ROWS)
         self.early: list[np.ndarray] = []  # (3, n): examples, right answers and nats up to positions of EARLY
         self._task: int | None = None  # of the latest example
 
-    def add(self, rows: Rows) -> None:
-        """Adds the examples that follow the latest one."""
-        first, n = self.scores.count, len(rows.log_loss)
+    def add(self, rows: pa.Table) -> None:
+        """Adds the examples that follow the latest one; the table has the columns `COLUMNS`."""
+        first, n = self.scores.count, len(rows)
         if not n:
             return
         if self.scores.task_starts is not None:
-            before = rows.task[0] if self._task is None else self._task
-            starts = first + np.flatnonzero(np.diff(rows.task, prepend=before))
+            task = _tasks(rows)
+            before = task[0] if self._task is None else self._task
+            starts = first + np.flatnonzero(np.diff(task, prepend=before))
             self.scores.task_starts = np.concatenate([self.scores.task_starts, starts])
-            self._task = int(rows.task[-1])
+            self._task = int(task[-1])
         right, nats = self._totals()
-        self.scores.update(first, Charges(rows.log_loss, np.zeros(n, np.int64), rows.correct, rows.confidence))
-        self.fine.add(np.arange(first, first + n), np.zeros(n, np.int64), rows.log_loss, rows.correct)
+        self.scores.update_from_records(rows)
+        log_loss, correct = rows["log_loss"].to_numpy(), rows["correct"].to_numpy()
+        self.fine.add(np.arange(first, first + n), np.zeros(n, np.int64), log_loss, correct)
         low, high = np.searchsorted(EARLY, [first, first + n], side="right")
         at = EARLY[low:high]
         if len(at):
-            rights = right + np.cumsum(rows.correct)[at - first - 1]
-            costs = nats + np.cumsum(rows.log_loss)[at - first - 1]
+            rights = right + np.cumsum(correct)[at - first - 1]
+            costs = nats + np.cumsum(log_loss)[at - first - 1]
             self.early.append(np.stack([at.astype(np.float64), rights.astype(np.float64), costs]))
 
     def _totals(self) -> tuple[int, float]:
@@ -68,7 +73,7 @@ class Sums:
 
     def copy(self) -> Sums:
         """An independent copy."""
-        other = Sums(tasks=self.scores.task_starts is not None)
+        other = Sums(tasks=self.scores.task_starts is not None, protocol=self.protocol)
         other.scores.given_classes, other.scores.task_starts = self.scores.given_classes, self.scores.task_starts
         other.scores.load_state_dict(self.scores.state_dict())
         other.fine.load_state_dict(self.fine.state_dict())
@@ -113,6 +118,7 @@ class RunReader:
         self._read: list[tuple[Path, Any]] = []  # the full parts, and how they were recognized
         self._seen: Any = None  # how everything was recognized that was read last
         self._summary: dict[str, Any] = {}
+        self._protocol = {"delay": on_run.get("delay") or 0, "label_batches": on_run.get("label_batches") or 1}
 
     @property
     def all_settings(self) -> dict[str, Any]:
@@ -146,7 +152,9 @@ class RunReader:
         seen = [[_mark(path) for path in (*parts, *checkpoints)], small]
         if seen == self._seen:
             return False
+        saved = _read_checkpoint(checkpoints[0]) if checkpoints else None
         self._summary = {
+            **({} if saved is None else {"seconds": saved.seconds}),
             **_read_json(self.directory / "progress.json"),
             **_read_json(self.directory / "scores.json"),
         }
@@ -159,28 +167,28 @@ class RunReader:
             if rows is None:
                 break
             first, stop = part_bounds(int(path.stem[5:]))
-            if first + len(rows.log_loss) < stop:
+            if first + len(rows) < stop:
                 tail = rows
                 break
-            self._full = self._full or Sums(tasks=bool(rows.task[0] >= 0))
+            self._full = self._full or self._new_sums(rows)
             self._full.add(rows)
             self._read.append((path, mark))
         done = self._full.scores.count if self._full is not None else 0
-        classes = self.run_settings.classes
-        for path in checkpoints:
-            saved = _read_checkpoint(path)
-            classes = saved[0] if saved else classes
-            if saved and saved[1] == done and (tail is None or len(saved[2].log_loss) > len(tail.log_loss)):
-                tail = saved[2]
+        classes = saved.classes if saved else self.run_settings.classes
+        if saved and saved.first == done and (tail is None or len(saved.rows) > len(tail)):
+            tail = saved.rows
         self.sums = self._full
-        if tail is not None and len(tail.log_loss):
-            self.sums = self._full.copy() if self._full is not None else Sums(tasks=bool(tail.task[0] >= 0))
+        if tail is not None and len(tail):
+            self.sums = self._full.copy() if self._full is not None else self._new_sums(tail)
             self.sums.add(tail)
         classes = self._summary.get("classes") or classes
         if self.sums is not None and classes:
             self.sums.scores.given_classes = int(classes)
         self._seen = seen
         return True
+
+    def _new_sums(self, rows: pa.Table) -> Sums:
+        return Sums(tasks=bool(_tasks(rows)[0] >= 0), protocol=self._protocol)
 
     def _parts(self) -> list[Path]:
         """The parts from the first one on, as far as none is missing."""
@@ -203,12 +211,14 @@ class RunReader:
 
 
 def find_runs(paths: Iterable[Path], *, unfinished: bool = False) -> list[Path]:
-    """The directories of the runs: each path is one, or is a comparison, of which the finished ones are taken.
+    """The directories of the runs: each path is one, or a folder with runs in it, however deep.
+
+    Of a comparison the finished runs are taken; of any other folder all that have recorded something.
 
     Parameters
     ----------
     paths
-        Directories of runs and of comparisons.
+        Directories of runs, comparisons, sweeps and experiments, and folders of these.
     unfinished
         Whether a comparison's other runs are taken too, as far as they have begun.
     """
@@ -217,15 +227,44 @@ def find_runs(paths: Iterable[Path], *, unfinished: bool = False) -> list[Path]:
         if (path / "settings.toml").is_file():
             found.append(path)
             continue
-        if not (path / "compare.toml").is_file():
-            what = "does not exist" if not path.exists() else "has neither settings.toml nor compare.toml"
-            raise BadInput(f"{path} is neither a run nor a comparison: it {what}")
-        inside = [cell.parent for cell in path.glob("*/*/*/settings.toml")]
-        kept = [cell for cell in inside if unfinished or _read_json(cell / "scores.json").get("finished")]
+        if not path.is_dir():
+            raise BadInput(f"{path} is neither a run nor a folder of runs: it does not exist")
+        inside = runs_inside(path)
+        if (path / "compare.toml").is_file():
+            kept = [run for run in inside if unfinished or _is_finished(run)]
+            if not kept:
+                raise BadInput(f"the comparison in {path} has 0 finished runs of {len(inside)}, expected at least 1")
+            found += _in_order(kept, _names(path / "compare.toml", "compare"))
+            continue
+        kept = [run for run in inside if any((run / "records").glob("*.parquet")) or (run / "checkpoints").is_dir()]
         if not kept:
-            raise BadInput(f"the comparison in {path} has 0 finished runs of {len(inside)}, expected at least 1")
-        found += _in_order(kept, _names(path / "compare.toml", "compare"))
+            raise BadInput(f"the folder {path} has 0 runs that have recorded something, of {len(inside)} runs in it")
+        found += kept
     return list(dict.fromkeys(found))
+
+
+def is_index(paths: Iterable[Path]) -> bool:
+    """Whether these are folders with runs in them, other than comparisons: one bad run must not hide the others."""
+    return not any((path / name).is_file() for path in paths for name in ("settings.toml", "compare.toml"))
+
+
+def runs_inside(folder: Path) -> list[Path]:
+    """All directories of runs below a folder, in the order of their names; links are not followed."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        if "settings.toml" in files:
+            found.append(Path(place))
+            folders.clear()  # nothing in a run is another one
+        else:
+            folders.sort()
+    return found
+
+
+def _is_finished(run: Path) -> bool:
+    try:
+        return bool(_read_json(run / "scores.json").get("finished"))
+    except BadInput:  # damaged
+        return False
 
 
 def _in_order(cells: list[Path], compared: dict[str, Any]) -> list[Path]:
@@ -273,7 +312,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _read_part(path: Path) -> Rows | None:
+def _read_part(path: Path) -> pa.Table | None:
     """The rows of a part; None when it was removed meanwhile."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -288,25 +327,42 @@ def _read_part(path: Path) -> Rows | None:
             for name in COLUMNS:
                 if name not in file.schema_arrow.names:
                     raise BadInput(f"{path} has no column {name!r}, only {', '.join(file.schema_arrow.names)}")
-            table = file.read(columns=COLUMNS)
+            return file.read(columns=COLUMNS).combine_chunks()
     except FileNotFoundError:
         return None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadInput(f"{path} is damaged: {short(error)}") from None
-    log_loss, correct, confidence = (table[name].to_numpy() for name in COLUMNS[:3])
-    return Rows(log_loss, correct, confidence, table["task"].combine_chunks().fill_null(-1).to_numpy())
 
 
-def _read_checkpoint(path: Path) -> tuple[int, int, Rows] | None:
-    """How many classes there are, and the first position and the rows of the part that is not full yet.
+def _tasks(rows: pa.Table) -> np.ndarray:
+    """The task of each row; -1: the stream knows no tasks."""
+    found: np.ndarray = rows["task"].combine_chunks().fill_null(-1).to_numpy(zero_copy_only=False)
+    return found
 
-    Only these are read, not the learner, which may be large. None when that is not possible.
-    """
+
+class Saved(NamedTuple):
+    """What a report takes from a checkpoint. The learner, which may be large, is not read."""
+
+    classes: int
+    first: int  # the first position of the part that is not full yet
+    rows: pa.Table  # of that part
+    seconds: float | None
+
+
+def _read_checkpoint(path: Path) -> Saved | None:
+    """What is in a checkpoint; None when it cannot be read."""
+    import pyarrow as pa
+
     try:
-        state = read_checkpoint(path, ["records", "scores"])
-        rows = Rows(*(np.asarray(state["records"]["rows"][name]) for name in COLUMNS))
-        scores = state["scores"]
+        state = read_checkpoint(path, ["records", "scores", "seconds"])
+        records, scores = state["records"], state["scores"]
+        texts = pa.array(records["texts"], pa.string())
+        columns = {name: pa.array(np.asarray(records["rows"][name])) for name in COLUMNS}
+        for name in ("label", "predicted"):
+            number = np.asarray(records["rows"][name])
+            columns[name] = texts.take(pa.array(number, mask=number < 0))
         classes = scores["num_labels"] if scores["classes"] is None else scores["classes"]
-        return int(classes), part_bounds(int(state["records"]["position"]))[0], rows
-    except (BadCheckpoint, OSError, KeyError, TypeError, ValueError):  # removed meanwhile, damaged, or older
-        return None
+        first = part_bounds(int(records["position"]))[0]
+        return Saved(int(classes), first, pa.table(columns), state.get("seconds"))
+    except (BadCheckpoint, OSError, KeyError, TypeError, ValueError, IndexError, pa.ArrowException):
+        return None  # removed meanwhile, damaged, or older

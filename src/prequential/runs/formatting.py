@@ -9,9 +9,9 @@ def format_metric(name: str, value: float) -> str:
     >>> [format_metric("accuracy", 0.7123), format_metric("log_loss", 1.2345), format_metric("macs", 1.5e9)]
     ['71.2 %', '1.234', '1.5e9']
     """
-    if name in ("accuracy", "compression"):
+    if name.endswith("accuracy") or name == "compression":
         return f"{100 * value:.1f} %"
-    if name in ("log_loss", "calibration_error"):
+    if name in ("log_loss", "calibration_error", "macro_f1") or name.startswith("kappa"):
         return f"{value:.3f}"
     if name == "seconds":
         return format_duration(value)

@@ -64,6 +64,18 @@ def describe(scores: Scores) -> list[str]:
     """What happened, in a few lines."""
     summary = scores.to_dict()
     lines = [f"{scores.count:,} examples, average accuracy {scores.accuracy:.1%}, log-loss {scores.log_loss:.3f} nats"]
+    if scores.has_classes:
+        best = max(scores.majority_accuracy, scores.last_label_accuracy)
+        verdict = "" if scores.accuracy > best else ": this run is no better"
+        lines.append(
+            f"to compare: majority class {scores.majority_accuracy:.1%}, last label "
+            f"{scores.last_label_accuracy:.1%}{verdict}"
+        )
+        lines.append(
+            f"kappa {scores.kappa:.3f}, against the majority {scores.kappa_m:.3f}, against the last label "
+            f"{scores.kappa_temporal:.3f}"
+        )
+        lines.append(f"balanced accuracy {scores.balanced_accuracy:.1%}, macro F1 {scores.macro_f1:.3f}")
     if summary.get("first_tasks"):
         first, last = summary["first_tasks"], summary["last_tasks"]
         lines.append(f"first {_tasks(first)}, last {_tasks(last)}")

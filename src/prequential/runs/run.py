@@ -114,8 +114,9 @@ class Run:
                 missing=self.stream.missing,
             )
             metrics = [make_metric(spec) for spec in run.metric or ()]
-        self.scores = Scores(self.learner.labels.classes, self.stream.task_starts(), metrics=metrics)
         self.late = LateLabels(delay=run.delay or 0, batch=run.label_batches or 1)
+        how = {"delay": self.late.delay, "label_batches": self.late.batch}
+        self.scores = Scores(self.learner.labels.classes, self.stream.task_starts(), metrics=metrics, **how)
         self.records = RecordWriter(directory / "records")
         self.position = 0
         self.seconds = 0.0  # spent so far, over all sessions
@@ -245,7 +246,7 @@ class Run:
         self.scores.load_state_dict(state["scores"])
         if self.ranks.first:
             self.warnings += self.records.load_state_dict(state["records"], set_aside=set_aside)
-        self.warnings += self.scores.recompute_metrics(self.directory / "records", self.learner.labels.known)
+        self.warnings += self.scores.complete_from_records(self.directory / "records", self.learner.labels.known)
         self.position = position
         self.seconds = float(state["seconds"])
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from prequential.errors import BadInput
+from prequential.evaluation.scores import Scores
+from prequential.plots.classes import draw_classes, draw_label_shares
 from prequential.plots.curves import draw_calibration, draw_run, draw_tasks
 from prequential.runs.progress import describe
 from prequential.runs.run import Run
+from prequential.runs.show_classes import class_tables
 from prequential.runs.stored_scores import load_scores
 
 
@@ -27,7 +31,9 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
         console.print(damage, style="yellow", markup=False, soft_wrap=True)
     console.print(f"{run.title} · {run.name} · {scores.count:,} of {run.length:,} examples recorded")
     for line in describe(scores):
-        console.print(line)
+        console.print(line, soft_wrap=True)
+    for part in class_tables(scores):
+        console.print(part, soft_wrap=isinstance(part, str))
     summary = _summary(directory / "scores.json")
     metrics = summary.get("metrics")
     for name, value in metrics.items() if isinstance(metrics, dict) else ():
@@ -35,13 +41,24 @@ def show_run(directory: Path, console: Console, *, trust: bool = False) -> None:
     hints = summary.get("hints")
     for hint in hints[:100] if isinstance(hints, list) else ():
         console.print(str(hint)[:300], markup=False, soft_wrap=True)
-    pictures = {"curves.png": draw_run, "calibration.png": draw_calibration}
-    for name, draw in pictures.items():
-        draw({run.name: scores}, directory / name, title=run.title)
-    if run.stream.task_starts() is not None:
-        draw_tasks(scores, directory / "tasks.png", title=run.title)
-        pictures["tasks.png"] = draw_tasks  # type: ignore[assignment]
-    console.print(f"pictures in {directory}: {', '.join(pictures)}", soft_wrap=True)
+    drawn = draw_pictures(directory, scores, run.name, run.title)
+    console.print(f"pictures in {directory}: {', '.join(drawn)}", soft_wrap=True)
+
+
+def draw_pictures(directory: Path, scores: Scores, name: str, title: str) -> list[str]:
+    """Draws everything there is to see of a run; the names of the files."""
+    pictures: dict[str, Callable[[Path], object]] = {
+        "curves.png": lambda path: draw_run({name: scores}, path, title=title),
+        "calibration.png": lambda path: draw_calibration({name: scores}, path, title=title),
+    }
+    if scores.has_classes:
+        pictures["classes.png"] = lambda path: draw_classes(scores, path, title=title)
+        pictures["labels.png"] = lambda path: draw_label_shares(scores, path, title=title)
+    if scores.task_count:
+        pictures["tasks.png"] = lambda path: draw_tasks(scores, path, title=title)
+    for file, draw in pictures.items():
+        draw(directory / file)
+    return list(pictures)
 
 
 def _summary(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput
 from prequential.evaluation.scores import Scores
+from prequential.runs.run_settings import read_stored_settings
 from prequential.storage.checkpoint import CheckpointFolder, loading, read_checkpoint
 
 
@@ -25,21 +26,33 @@ def load_scores(
     task_starts
         Where tasks begin; when not given, taken from the records, and unknown where these are damaged.
     """
+    how = label_protocol(directory)
     try:
-        return Scores.from_records(directory / "records", classes, task_starts), None
+        return Scores.from_records(directory / "records", classes, task_starts, **how), None
     except BadInput as error:
-        scores = _from_checkpoint(directory, classes, task_starts)
+        scores = _from_checkpoint(directory, classes, task_starts, how)
         if scores is None:
             raise
         return scores, f"{error}; what is shown is from the checkpoint at example {scores.count:,}"
 
 
-def _from_checkpoint(directory: Path, classes: int | None, task_starts: np.ndarray | None) -> Scores | None:
+def label_protocol(directory: Path) -> dict[str, int]:
+    """How late labels came in a stored run, as arguments of `Scores`."""
+    try:
+        run, _ = read_stored_settings(directory / "settings.toml")
+    except BadInput:  # a folder of records alone
+        return {}
+    return {"delay": run.get("delay") or 0, "label_batches": run.get("label_batches") or 1}
+
+
+def _from_checkpoint(
+    directory: Path, classes: int | None, task_starts: np.ndarray | None, how: dict[str, int]
+) -> Scores | None:
     for path in reversed(CheckpointFolder(directory / "checkpoints").paths()):
         try:
             state = read_checkpoint(path, ["scores"])["scores"]
             with loading(path):
-                scores = Scores(classes if state["classes"] is not None else None, task_starts)
+                scores = Scores(classes if state["classes"] is not None else None, task_starts, **how)
                 scores.load_state_dict(state if task_starts is not None else {**state, "tasks": None, "by_task": None})
                 return scores
         except (BadCheckpoint, KeyError):
