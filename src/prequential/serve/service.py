@@ -186,10 +186,13 @@ class Service:
         with contextlib.suppress(Failure):  # of a worker that does not run, and so has nothing open
             await self.pool.of(name).call("release", None, [name, save])
 
-    async def _own(self, name: str) -> None:
-        """Lets a tenant catch up with its log before the first request."""
-        with contextlib.suppress(Failure):
-            await self.pool.of(name).call("own", None, name)
+    async def _own(self, name: str, open: bool) -> bool:
+        """Lets a tenant catch up with its log before the first request; False: the worker does not run."""
+        try:
+            await self.pool.of(name).call("own", None, [name, open])
+        except Failure:
+            return False
+        return True
 
     def _follow(self, names: list[str]) -> None:
         """Lets each worker follow those of the tenants that it would have."""
