@@ -1,10 +1,11 @@
 """The service under load, killed, with many tenants, with hostile clients and on a full disk.
 
     python benchmarks/serving.py kills --count 300
-    python benchmarks/serving.py sustained --seconds 20
+    python benchmarks/serving.py sustained --count 2000
     python benchmarks/serving.py tenants --count 1000
     python benchmarks/serving.py hostile --count 50000
     python benchmarks/serving.py disk
+    python benchmarks/serving.py clock
 
 Each prints JSON and ends with 1 if something is wrong. Load and clients are on this machine. docs/serve.md has the
 figures.
@@ -22,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=("kills", "sustained", "bare", "disk", "hostile", "tenants"))
+    parser.add_argument("study", choices=("kills", "sustained", "bare", "disk", "clock", "hostile", "tenants"))
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--connections", type=int, default=4)
@@ -50,6 +51,10 @@ def main() -> None:
             from serving_disk import full_disk
 
             found = full_disk()
+        case "clock":
+            from serving_disk import clock_jumps
+
+            found = clock_jumps()
         case "hostile":
             from serving_hostile import hostile
 

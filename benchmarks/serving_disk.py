@@ -1,6 +1,7 @@
-"""A disk that is full, and one that refuses to write, until it does again.
+"""A disk that is full, and one that refuses to write, until it does again; and a clock that is set while it runs.
 
-A small file system in memory is filled, and a log is made immutable; both take root.
+A small file system in memory is filled, and a log is made immutable; both take root. The clock is that of libfaketime
+(the Debian package of this name), for the service alone.
 """
 
 from __future__ import annotations
@@ -96,3 +97,46 @@ async def _post(served: Served, token: str, content: Any, key: str) -> tuple[int
         return await connection.post("/v1/disk/observe", content, key)
     finally:
         connection.close()
+
+
+def clock_jumps() -> dict[str, Any]:
+    """Sets the clock of a service forward and back by a day; what it says, and what is wrong."""
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+    if library is None:
+        return {"faults": ["there is no libfaketime"]}
+    folder = Path(tempfile.mkdtemp())
+    (folder / "home").mkdir()
+    stamp = folder / "clock"
+    stamp.write_text("+0s\n")
+    variables = {
+        "LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(stamp), "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1",
+    }  # fmt: skip
+    served = Served(folder / "home", variables=variables)
+    served.start()
+    token = served.tenant("clock", settings=SMALL, quotas={"requests_per_second": 1000})
+    faults: list[str] = []
+    seen: dict[str, Any] = {}
+
+    def call(route: str, content: Any) -> None:
+        status, reply = served.call("POST", f"/v1/clock/{route}", content, token)
+        if status not in (200, 202):
+            faults.append(f"{route}: answered {status} {reply}")
+
+    for number, (what, shift) in enumerate((("forward", "+86400s"), ("back", "-86400s"), ("right again", "+0s"))):
+        call("predict", {"id": number, "x": [number, 1.0]})
+        stamp.write_text(f"{shift}\n")
+        time.sleep(2.5)
+        call("labels", {"id": number, "y": "ab"[number % 2]})
+        status, health = served.get("/health")
+        seen[what] = {"health": status, "clock": health["clock"]}
+        if status != 200 or "s ago" not in health["clock"]:
+            faults.append(f"{what}: health {status}, clock {health['clock']}")
+    figures = served.get("/v1/clock/metrics")[1]
+    delays = dict(zip([*figures["label_delay"]["bounds"], None], figures["label_delay"]["counts"], strict=True))
+    if sum(delays.values()) != 3 or delays[10.0] != 3:  # each came after about three seconds
+        faults.append(f"label delays: {delays}")
+    if not served.stop():
+        faults.append("the service did not end as it should")
+    served.close()
+    return {**seen, "delay_seconds": figures["label_delay"]["sum"] / 3, "faults": faults}

@@ -28,11 +28,21 @@ class Load:
         self.refused: list[str] = []  # replies that should not be
         self.retries = self.replies = 0
         self.going = True
+        self.scored = self.unscored = 0  # labels, by the figures of the service
         self._count = 0
 
     def connection(self) -> Connection:
         """One of a client."""
         return Connection(self.served.port, self.token)
+
+    def look(self) -> None:
+        """Asks for the figures of the service: they must not go back."""
+        status, found = self.served.get("/v1/kills/metrics")
+        if status != 200:
+            return
+        if found["scored"] < self.scored:
+            self.refused.append(f"{self.scored} labels had scored, and then {found['scored']}")
+        self.scored, self.unscored = found["scored"], found["unscored"]
 
     def x(self) -> list[float]:
         """An input that never comes again."""
@@ -97,6 +107,7 @@ async def _kill(served: Served, load: Load, kills: int, draws: random.Random) ->
     counts = {"service": 0, "worker": 0}
     while sum(counts.values()) < kills:
         await _until(load, load.replies + draws.randrange(40))
+        await asyncio.to_thread(load.look)
         await asyncio.sleep(draws.uniform(0.0, 0.02))
         if draws.random() < 0.5:
             counts["service"] += 1
@@ -107,6 +118,7 @@ async def _kill(served: Served, load: Load, kills: int, draws: random.Random) ->
             for pid in served.workers():
                 os.kill(pid, signal.SIGKILL)
     await _until(load, load.replies + 50)
+    await asyncio.to_thread(load.look)
     load.going = False
     return counts
 
@@ -134,6 +146,8 @@ def kill_service(kills: int, *, seed: int = 0, flags: tuple[str, ...] = ()) -> d
     begun = time.monotonic()
     counts = asyncio.run(_run(served, load, kills, seed))
     faults = [f"refused: {sentence}" for sentence in load.refused]
+    if load.unscored > kills:
+        faults.append(f"{load.unscored} labels were not scored")
     if not served.stop():
         faults.append("the service did not end as it should")
     served.close()
@@ -142,8 +156,10 @@ def kill_service(kills: int, *, seed: int = 0, flags: tuple[str, ...] = ()) -> d
     return {
         "kills": counts,
         **acknowledged,
+        "scored": load.scored,
+        "unscored": load.unscored,
         "retries": load.retries,
-        "seconds": time.monotonic() - begun,
+        "seconds": round(time.monotonic() - begun),
         "faults": faults,
     }
 

@@ -15,7 +15,9 @@ def main() -> None:
     import prequential.cli.app
     import prequential.serve.server
     import prequential.serve.worker
+    from prequential.serve.nursery import warm_up
 
+    warm_up()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("ready", flush=True)
     for line in sys.stdin:

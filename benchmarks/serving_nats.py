@@ -105,6 +105,12 @@ class Killing:
         self.services[number].kill()
         self.gaps["service"].append(await self._gap([self.services[1 - number]]))
         await asyncio.to_thread(self.services[number].start)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:  # a process that has just come is no standby yet
+            status, health = await asyncio.to_thread(self.services[number].get, "/health")
+            if status == 200 and health["serving"] == 2:
+                return
+            await asyncio.sleep(0.05)
 
     async def _kill_worker(self) -> None:
         service = self.draws.choice(self.services)

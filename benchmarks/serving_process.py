@@ -28,15 +28,17 @@ class Served:
         The directory of the service.
     flags
         Of the command.
+    variables
+        Of its environment, beside those of this process.
     """
 
-    def __init__(self, home: Path, *flags: str) -> None:
+    def __init__(self, home: Path, *flags: str, variables: dict[str, str] | None = None) -> None:
         self.home, self.flags = home, flags
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self.port = int(found.getsockname()[1])
         self.pid = 0
-        environment = {**os.environ, "PREQUENTIAL_ADMIN_TOKEN": ADMIN}
+        environment = {**os.environ, "PREQUENTIAL_ADMIN_TOKEN": ADMIN, **(variables or {})}
         launcher = [sys.executable, str(Path(__file__).parent / "serving_launcher.py")]
         self._launcher = subprocess.Popen(
             launcher, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -111,6 +111,30 @@ def test_systemd_takes_the_unit(tmp_path):
     assert (done.returncode, lines) == (0, [])
 
 
+@pytest.mark.skipif(shutil.which("nginx") is None or shutil.which("openssl") is None, reason="there is no nginx")
+def test_nginx_takes_its_configuration(tmp_path):
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    made += ["-subj", "/CN=learn.example.com", "-keyout", "privkey.pem", "-out", "fullchain.pem"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    site = (DEPLOY / "nginx.conf").read_text().replace("/etc/letsencrypt/live/learn.example.com", str(tmp_path))
+    (tmp_path / "site.conf").write_text(site)
+    main = f"pid {tmp_path}/pid;\nevents {{}}\nhttp {{ access_log off; include {tmp_path}/site.conf; }}\n"
+    (tmp_path / "nginx.conf").write_text(main)
+    command = ["nginx", "-t", "-e", str(tmp_path / "log"), "-c", str(tmp_path / "nginx.conf")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "[warn]" not in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="there is no caddy")
+def test_caddy_takes_its_configuration(tmp_path):
+    variables = {**os.environ, "HOME": str(tmp_path), "SITE": "learn.example.com", "UPSTREAMS": "127.0.0.1:8000"}
+    command = ["caddy", "validate", "--adapter", "caddyfile", "--config", str(DEPLOY / "Caddyfile")]
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert done.returncode == 0, done.stderr
+    assert "not formatted" not in done.stderr  # caddy fmt
+
+
 @pytest.mark.skipif(shutil.which("nats-server") is None, reason="nats-server is not installed")
 def test_nats_takes_its_configuration():
     command = ["nats-server", "--config", str(DEPLOY / "nats.conf"), "-t"]

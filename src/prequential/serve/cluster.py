@@ -5,6 +5,9 @@ of both names (rendezvous hashing): all that hear the same agree, only the tenan
 move, and nobody has to be asked. Where two disagree for a moment, both may try to write: the log takes the messages of
 one of them (`NatsLog`), and the other applies what that one wrote before it goes on.
 
+A process that comes first applies what the logs have of the tenants that it will get, and says so; until then they
+stay where they are. A process that has gone is noticed by its silence, or at once where a request finds nobody.
+
 A request that another process must answer is sent there over NATS, and again where that process goes away or says that
 it does not have the tenant. Rows have ids or keys, so that nothing is learned twice by that.
 """
@@ -15,11 +18,13 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prequential.serve.failures import Failure, busy
@@ -36,6 +41,8 @@ LOG = logging.getLogger("prequential.serve")
 MEMBERS, CALLS = "prequential.members", "prequential.calls."  # subjects
 BEAT_SECONDS = 0.5  # between two signs of life
 LOST_SECONDS = 2.0  # after which a process that says nothing counts as gone
+SILENT_SECONDS = 1.0  # after which it counts as gone where also nobody takes its requests
+JOIN_SECONDS, MOST_JOINED = 60.0, 64  # how long a process that comes may take to catch up, and with how many tenants
 ROUTE_SECONDS = 10.0  # that a request waits for a process that has the tenant
 REPLY_SECONDS = 60.0  # that such a process may take
 CHECK_SECONDS = 2.0  # between two looks at the tenants and at the stream
@@ -43,7 +50,7 @@ CHECK_SECONDS = 2.0  # between two looks at the tenants and at the stream
 Made = TypeVar("Made")
 Here = Callable[[str, str, Any, int], Awaitable[Any]]
 Release = Callable[[str, bool], Awaitable[None]]
-Own = Callable[[str], Awaitable[None]]
+Own = Callable[[str, bool], Awaitable[bool]]
 Follow = Callable[[list[str]], None]
 
 
@@ -61,7 +68,7 @@ class Cluster:
     release
         Closes a tenant in this process; with True it is saved.
     own
-        Lets a tenant in this process catch up with its log, where it is open.
+        Lets a tenant in this process catch up with its log, with True also where it is not open; False: it cannot now.
     follow
         Lets this process keep up with the logs of some tenants that others have.
     """
@@ -74,6 +81,7 @@ class Cluster:
         self.problem: str | None = "not connected to the log yet"
         self._url, self._replicas, self._tenants, self._here, self._release = url, replicas, tenants, here, release
         self._members: dict[str, float] = {}  # when each was heard of
+        self._serving: set[str] = set()  # those that have caught up
         self._reconnects: dict[str, int] = {}  # how often each has lost its connection, and what was on its way
         self._mine: set[str] = set()  # tenants that were used here
         self._leaving = False
@@ -93,8 +101,19 @@ class Cluster:
         self._members[self.id] = time.monotonic()
         await self._say(hello=True)
         await asyncio.sleep(BEAT_SECONDS)  # the others answer: a tenant is not taken from them by mistake
-        for loop in (self._beat, self._look):
+        for loop in (self._beat, self._look, self._join):
             self._spawn(loop())
+
+    async def _join(self) -> None:
+        """Catches up with the tenants that this process will get, and then takes them."""
+        end = time.monotonic() + JOIN_SECONDS
+        for _ in range(2):  # what comes during the first turn is little
+            for name in self._would_own() if self._serving else []:
+                while time.monotonic() < end and not await self._own(name, True):
+                    await asyncio.sleep(0.1)
+        self._serving.add(self.id)
+        with suppress(Exception):  # it is said again soon
+            await self._say()
 
     async def leave(self) -> None:
         """Lets the others have the tenants."""
@@ -116,7 +135,13 @@ class Cluster:
 
     def health(self) -> dict[str, Any]:
         """The log, and how many processes share it."""
-        return {"log": self.problem or "ok", "process": self.id, "processes": len(self._members)}
+        return {
+            "log": self.problem or "ok",
+            "process": self.id,
+            "processes": len(self._members),
+            "serving": len(self._serving),
+            "caught_up": self.id in self._serving,
+        }
 
     # Who is there.
 
@@ -126,15 +151,26 @@ class Cluster:
 
     def owner(self, tenant: str) -> str:
         """The process that has a tenant."""
-        return max(self._members, key=partial(_rank, tenant))
+        return max(self._serving or self._members, key=partial(_rank, tenant))
 
     def heirs(self) -> list[str]:
         """The tenants that this process would get if those who have them went away."""
-        pairs = ((name, sorted(self._members, key=partial(_rank, name))[-2:]) for name in self._tenants.names())
+        if self.id not in self._serving:
+            return self._would_own()
+        pairs = ((name, sorted(self._serving, key=partial(_rank, name))[-2:]) for name in self._tenants.names())
         return [name for name, ranked in pairs if len(ranked) == 2 and ranked[0] == self.id]
 
+    def _would_own(self) -> list[str]:
+        """Some of the tenants that this process gets when it has caught up."""
+        among = self._serving | {self.id}
+        names = (name for name in self._tenants.names() if max(among, key=partial(_rank, name)) == self.id)
+        return list(islice(names, MOST_JOINED))
+
     async def _say(self, *, hello: bool = False, leaving: bool = False) -> None:
-        content = {"id": self.id, "hello": hello, "leaving": leaving, "reconnects": self.nc.stats["reconnects"]}
+        content = {
+            "id": self.id, "hello": hello, "leaving": leaving, "reconnects": self.nc.stats["reconnects"],
+            "serving": self.id in self._serving,
+        }  # fmt: skip
         await self.nc.publish(MEMBERS, json.dumps(content).encode())
 
     async def _heard(self, message: Msg) -> None:
@@ -146,7 +182,10 @@ class Cluster:
             return
         if id not in self._members:
             self._members[id] = time.monotonic()
-            LOG.info("process %s has come: %d share the tenants", id, len(self._members))
+            LOG.info("process %s has come: there are %d", id, len(self._members))
+        if content.get("serving", True) and id not in self._serving:
+            self._serving.add(id)
+            LOG.info("process %s has caught up: %d share the tenants", id, len(self._serving))
             self._hand_over()
         self._members[id] = time.monotonic()
         self._reconnects[id] = content["reconnects"]
@@ -155,7 +194,8 @@ class Cluster:
 
     def _forget(self, id: str) -> None:
         if len(self._members) > 1 and self._members.pop(id, None) is not None:
-            LOG.info("process %s has gone: %d share the tenants", id, len(self._members))
+            self._serving.discard(id)
+            LOG.info("process %s has gone: %d share the tenants", id, len(self._serving))
             self._hand_over()
 
     def _hand_over(self) -> None:
@@ -229,7 +269,7 @@ class Cluster:
     async def _take(self, tenant: str) -> None:
         """Before the first request for a tenant that another process had, what that one wrote is applied."""
         if tenant not in self._mine:
-            await self._own(tenant)
+            await self._own(tenant, False)
             self._mine.add(tenant)
 
     async def _ask(self, owner: str, tenant: str, operation: str, content: Any, rows: int) -> Any:
@@ -251,6 +291,8 @@ class Cluster:
                     raise moved()
             status, answer = json.loads(reply.result().data)
         except NoRespondersError:
+            if time.monotonic() - self._members.get(owner, math.inf) > SILENT_SECONDS:
+                self._forget(owner)
             raise moved() from None
         except (Error, TimeoutError, OSError):
             raise busy("the process that has this tenant cannot be reached") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+from prequential.serve.clock import STEADY
 from prequential.serve.histogram import LATENCY, Histogram
 
 MOST_POINTS = 64
@@ -39,7 +39,7 @@ class LatencyCurve(Histogram):
                 points[:] = [[b[0], b[1], a[2] + b[2], a[3] + b[3], max(a[4], b[4])] for a, b in pairs]
             points.append([0.0, 0.0, 0.0, 0.0, 0.0])
         last = points[-1]
-        last[0], last[1] = self._total, time.time()
+        last[0], last[1] = self._total, STEADY.now()
         last[2] += 1
         last[3] += value
         last[4] = max(last[4], value)

@@ -90,7 +90,7 @@ def _run(control: socket.socket, options: dict[str, Any]) -> None:
         os.environ[name] = "1"
     from prequential.serve.worker import run_worker
 
-    _warm_up()
+    warm_up()
     while True:
         data, handles, _, _ = socket.recv_fds(control, 1, 1)
         if not data:
@@ -106,7 +106,7 @@ def _run(control: socket.socket, options: dict[str, Any]) -> None:
         control.sendall(PID.pack(pid))
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Lets a small learner learn a few rows: what torch imports and sets up at its first step is then there."""
     import torch
 

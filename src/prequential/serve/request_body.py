@@ -9,7 +9,7 @@ import re
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from prequential.serve.failures import Failure
 from prequential.serve.schemas import LabelsRequest, Model, ObserveRequest, PredictRequest
@@ -23,18 +23,22 @@ async def read_body(request: Request, *, largest: int, seconds: float) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and len(length) < 20 and int(length) > largest:
         raise _too_large(largest)
-    body = bytearray()
+    parts: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(seconds):
-            async for part in request.stream():
-                body += part
-                if len(body) > largest:
+            while True:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise Failure(400, "the client has gone away")
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > largest:
                     raise _too_large(largest)
+                if not message.get("more_body"):
+                    return b"".join(parts)
     except TimeoutError:
         raise Failure(408, f"the request did not come within {seconds:g} s") from None
-    except ClientDisconnect:
-        raise Failure(400, "the client has gone away") from None
-    return bytes(body)
 
 
 def _too_large(largest: int) -> Failure:

@@ -5,7 +5,6 @@ Everything is bounded: curves are down-sampled, of many labels the rarest share 
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, deque
 from typing import Any
 
@@ -26,12 +25,10 @@ class Scoreboard:
     ----------
     count, correct, nats
         Labels that scored a prediction, how many it had right, and the sum of -log p.
-    unscored
-        Labels for which there was no prediction to score.
     """
 
     def __init__(self) -> None:
-        self.count = self.correct = self.unscored = 0
+        self.count = self.correct = 0
         self.nats = 0.0
         self.delays = Histogram(DELAY)
         self.labels: dict[str, list[int]] = {}  # by label: how often it came, and was predicted when it did
@@ -49,9 +46,9 @@ class Scoreboard:
     def average_nats(self) -> float | None:
         return self.nats / self.count if self.count else None
 
-    def predicted(self, id: str | None, label: Any, p: float, position: int) -> dict[str, Any]:
+    def predicted(self, *, id: str | None, label: Any, p: float, position: int, time: float) -> dict[str, Any]:
         """A prediction was made; the event of it."""
-        entry = {"id": id, "predicted": label, "p": p, "position": position, "time": time.time(), "fate": "waiting"}
+        entry = {"id": id, "predicted": label, "p": p, "position": position, "time": time, "fate": "waiting"}
         if id is not None:
             self.recent[id] = entry
             self.recent.move_to_end(id)
@@ -60,8 +57,8 @@ class Scoreboard:
         return {"event": "prediction", **entry}
 
     def scored(
-        self, id: str | None, y: Any, text: str, predicted: Any, *, nats: float, correct: bool, delay: float | None,
-        position: int,
+        self, *, id: str | None, y: Any, text: str, predicted: Any, nats: float, correct: bool, delay: float | None,
+        position: int, time: float,
     ) -> list[dict[str, Any]]:  # fmt: skip
         """A label came for a prediction; the events of it."""
         self.count += 1
@@ -74,29 +71,31 @@ class Scoreboard:
         seen[1] += correct
         if delay is not None:
             self.delays.add(max(delay, 0.0))
-        self._add_point(position, nats, correct, delay, text)
+        self._add_point(position, time, nats, correct, delay, text)
         fate = {"label": y, "fate": "right" if correct else "wrong", "nats": nats, "delay": delay}
         if id is not None and id in self.recent:
             self.recent[id].update(fate)
         events = [{"event": "label", "id": id, "predicted": predicted, "position": position, **fate}]
         if self._drift.update(0.0 if correct else 1.0):
-            alarm = {"position": position, "time": time.time(), "what": "errors have become more frequent"}
+            alarm = {"position": position, "time": time, "what": "errors have become more frequent"}
             self.alarms.append(alarm)
             events.append({"event": "alarm", **alarm})
         return events
 
-    def _add_point(self, position: int, nats: float, correct: bool, delay: float | None, text: str) -> None:
+    def _add_point(
+        self, position: int, time: float, nats: float, correct: bool, delay: float | None, text: str
+    ) -> None:
         curve = self.curve
         if not curve or curve[-1]["count"] >= self._width:
             if len(curve) >= MOST_POINTS:
                 self._width *= 2
                 curve[:] = [_merged(a, b) for a, b in zip(curve[::2], curve[1::2], strict=True)]
             curve.append(
-                {"position": position, "time": time.time(), "count": 0, "correct": 0, "nats": 0.0, "delay": 0.0,
+                {"position": position, "time": time, "count": 0, "correct": 0, "nats": 0.0, "delay": 0.0,
                  "delays": 0, "labels": {}}
             )  # fmt: skip
         point = curve[-1]
-        point["position"], point["time"] = position, time.time()
+        point["position"], point["time"] = position, time
         point["count"] += 1
         point["correct"] += correct
         point["nats"] += nats
@@ -124,7 +123,6 @@ class Scoreboard:
         return {
             "scored": self.count,
             "correct": self.correct,
-            "unscored": self.unscored,
             "accuracy": self.accuracy,
             "nats": self.average_nats,
             "label_delay": self.delays.to_dict(),
@@ -137,14 +135,14 @@ class Scoreboard:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "count": self.count, "correct": self.correct, "unscored": self.unscored, "nats": self.nats,
+            "count": self.count, "correct": self.correct, "nats": self.nats,
             "delays": self.delays.to_dict(), "labels": self.labels, "alarms": list(self.alarms),
             "recent": list(self.recent.values()), "curve": self.curve, "width": self._width,
             "drift": self._drift.state_dict(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.count, self.correct, self.unscored = int(state["count"]), int(state["correct"]), int(state["unscored"])
+        self.count, self.correct = int(state["count"]), int(state["correct"])
         self.nats = float(state["nats"])
         self.delays.load(state["delays"])
         self.labels = {str(text): [int(count), int(hits)] for text, (count, hits) in state["labels"].items()}

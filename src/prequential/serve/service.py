@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 
 from prequential.errors import BadInput, BadSetting, PrequentialError
 from prequential.serve.admin import VARIABLE, admin_hash
+from prequential.serve.clock import JumpWatch
 from prequential.serve.cluster import Cluster, shared
 from prequential.serve.failures import Failure, busy, explained
 from prequential.serve.histogram import LATENCY, Histogram
@@ -30,6 +32,7 @@ from prequential.serve.tokens import bearer, matches
 from prequential.serve.worker_pool import WorkerPool
 from prequential.storage.files import DirectoryLock, make_directory, storage, write_atomically
 
+LOG = logging.getLogger("prequential.serve")
 RELOAD_SECONDS = 1.0  # how often it is looked whether another process has changed a tenant
 PROBE_SECONDS = 2.0  # how often the disk is tried for /health, at most
 REFUSED_SECONDS = 30.0  # for how long a write that the disk refused counts, if none has succeeded since
@@ -111,6 +114,7 @@ class Service:
         self.tenant_latency: dict[str, LatencyCurve] = {}
         self.statuses: dict[int, int] = {}  # replies by status
         self.begun = time.monotonic()
+        self.clock = JumpWatch()
         self.stopping = False
         self._rows: dict[str, int] = {}  # rows of each tenant that wait to be learned
         self._waiting: dict[str, int] = {}  # requests of each tenant that wait
@@ -140,6 +144,11 @@ class Service:
     async def _reload(self) -> None:
         while True:
             await asyncio.sleep(RELOAD_SECONDS)
+            jump = self.clock.look()
+            if jump is not None:
+                LOG.warning(
+                    "the clock of the system was set %s by %.0f s", "forward" if jump > 0 else "back", abs(jump)
+                )
             with contextlib.suppress(OSError):
                 self.tenants.reload()
 
@@ -177,10 +186,13 @@ class Service:
         with contextlib.suppress(Failure):  # of a worker that does not run, and so has nothing open
             await self.pool.of(name).call("release", None, [name, save])
 
-    async def _own(self, name: str) -> None:
-        """Lets a tenant catch up with its log before the first request."""
-        with contextlib.suppress(Failure):
-            await self.pool.of(name).call("own", None, name)
+    async def _own(self, name: str, open: bool) -> bool:
+        """Lets a tenant catch up with its log before the first request; False: the worker does not run."""
+        try:
+            await self.pool.of(name).call("own", None, [name, open])
+        except Failure:
+            return False
+        return True
 
     def _follow(self, names: list[str]) -> None:
         """Lets each worker follow those of the tenants that it would have."""
@@ -364,6 +376,7 @@ class Service:
         return {
             "status": status,
             "storage": problem or "ok",
+            "clock": self.clock.problem or "ok",
             "workers": {"ready": workers.count(True), "count": len(workers)},
             "uptime": round(time.monotonic() - self.begun, 1),
             **({} if self.cluster is None else self.cluster.health()),

@@ -13,17 +13,19 @@ import numpy as np
 
 from prequential.errors import BadCheckpoint, BadInput, PrequentialError, short
 from prequential.learners import by_id
-from prequential.learners.asked import Ask, at_time, id_text
+from prequential.learners.asked import Ask, at_time, id_text, now
 from prequential.learners.charges import Probabilities
 from prequential.learners.home import holds_learner
 from prequential.learners.transformer.learner import Learner
 from prequential.serve import cached_home
+from prequential.serve.clock import STEADY
 from prequential.serve.failures import Failure, busy, explained
 from prequential.serve.idempotency import DoneRequests, origin
 from prequential.serve.json_labels import LabelNames
 from prequential.serve.nats_client import NatsThread, explained_nats
 from prequential.serve.nats_log import Behind, NatsLog
 from prequential.serve.quotas import Quotas, check_amounts
+from prequential.serve.score_log import ScoreLog
 from prequential.serve.scoreboard import Scoreboard
 from prequential.serve.tenant_log import Event, HomeLog, TenantLog
 from prequential.settings import Settings
@@ -97,10 +99,7 @@ class TenantLearner:
             self.saved = -math.inf  # it is saved soon: the next start shall not learn it again
         self._done = DoneRequests()
         self._size, self._size_time = 0, -math.inf
-        with suppress(BadCheckpoint, KeyError, TypeError, ValueError):
-            scores = read_sealed(place / "scores.json")
-            if nats is None or scores["sequence"] == sequence:
-                self.scores.load_state_dict(scores)
+        self._score_log = self._open_scores(None if nats is None else sequence)
         if isinstance(self.log, NatsLog):
             try:
                 self._catch_up(self.log)
@@ -111,10 +110,30 @@ class TenantLearner:
                     raise busy("the log has been made anew, and so is this tenant") from None
                 raise explained_nats(error) from None
 
+    def _open_scores(self, sequence: int | None) -> ScoreLog | None:
+        """The figures as they were when the process ended; with a log elsewhere, as they were at this position of it."""
+        number = 0
+        with suppress(BadCheckpoint, KeyError, TypeError, ValueError):
+            kept = read_sealed(self._scores_path(sequence))
+            self.scores.load_state_dict(kept)
+            number = int(kept.get("number", 0))
+        if sequence is not None:
+            return None
+        log = ScoreLog(self.place / "scores.log", number)
+        log.replay(self.scores, self.learner.position)
+        return log
+
+    def _scores_path(self, sequence: int | None) -> Path:
+        return self.place / ("scores.json" if sequence is None else f"scores-{sequence}.json")
+
     # Predictions.
 
     def predict(self, content: dict[str, Any]) -> list[dict[str, Any]]:
         """Predicts rows in order; those with an id wait for their labels. All of them, or none."""
+        with at_time(STEADY.now()):
+            return self._predict(content)
+
+    def _predict(self, content: dict[str, Any]) -> list[dict[str, Any]]:
         rows, remember = content["rows"], content["remember"]
         if remember and self.log.largest is not None:
             try:
@@ -192,7 +211,10 @@ class TenantLearner:
 
     def _predicted(self, id: str | None, p: Probabilities, position: int) -> Any:
         label, best = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
-        self.events.append(self.scores.predicted(id, label, best, position))
+        made = {"id": id, "label": label, "p": best, "position": position, "time": now()}
+        self.events.append(self.scores.predicted(**made))
+        if self._score_log is not None and id is not None:
+            self._score_log.add("predicted", made)
         return label
 
     # Labels and examples.
@@ -208,7 +230,8 @@ class TenantLearner:
             count = self._next(work)
             if self.learner.stepping and self.learner.room <= count:
                 return None  # it would wait for gradient steps, and so would all predictions
-            self._learn_rows(work, count)
+            with at_time(STEADY.now()):
+                self._learn_rows(work, count)
             work.at += count
             if work.at < len(work.rows) and time.monotonic() - begun > TURN_SECONDS:
                 return None
@@ -303,7 +326,7 @@ class TenantLearner:
         key, print = work.content.get("key"), work.content.get("print")
         origins = [origin(key, str(print), i) for i in part] if key else None
         self._take_examples(x, ys, origins)
-        self._append({"event": "examples", "x": x, "y": ys, "origins": origins})
+        self._append({"event": "examples", "x": x, "y": ys, "origins": origins, "time": now()})
         for i, position in zip(part, range(self.learner.position - count + 1, self.learner.position + 1), strict=True):
             if key:
                 self._done.add(key, str(print), i, position)
@@ -320,47 +343,49 @@ class TenantLearner:
             self._score(None, y, label, float(charges.log_loss[j]), bool(charges.correct[j]), None, first + j + 1)
 
     def _label(self, row: dict[str, Any], x: np.ndarray | None) -> dict[str, Any]:
-        asked, id, y, when = self.learner.asked, row["id"], row["y"], time.time()
+        asked, id, y, when = self.learner.asked, row["id"], row["y"], now()
         before = self.learner.position
         if x is not None and id not in asked.pending and asked.class_id(id) is None:
-            self._take_example(id, x[0], y, when)
+            self._take_example(id, x[0], y)
             self._append({"event": "example", "id": id, "x": x[0], "y": y, "time": when})
             return {"id": id, "position": self.learner.position, "status": "learned"}
         new = id not in asked.labels and asked.class_id(id) is None
-        self._take_label(id, y, when, x)
+        self._take_label(id, y, x)
         if new:
             self._append({"event": "label", "id": id, "y": y, "time": when})
         status = "learned" if self.learner.position > before else "waiting" if id in asked.labels else "known"
         return {"id": id, "position": self.learner.position, "status": status}
 
-    def _take_example(self, id: str, x: np.ndarray, y: Any, when: float) -> None:
+    def _take_example(self, id: str, x: np.ndarray, y: Any) -> None:
         """Learns an example that was not asked for, but has an id."""
         self.changed = True
         p = self.learner.predict_proba_one(x)
         label, _ = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
-        with at_time(when):
-            self.learner.learn_one(x, y, id=id)
+        self.learner.learn_one(x, y, id=id)
         self._score(id, y, label, -math.log(max(p[y], 1e-300)), label == y, None)
 
-    def _take_label(self, id: str, y: Any, when: float, x: np.ndarray | None = None) -> None:
+    def _take_label(self, id: str, y: Any, x: np.ndarray | None = None) -> None:
         """Learns the label of what was asked by an id, or keeps it until that is asked."""
         self.changed = True
         learner, waits = self.learner, self.learner.asked.pending.get(id)
-        with at_time(when):
-            charges = learner.learn_one(None if x is None else x[0], y, id=id)
+        charges = learner.learn_one(None if x is None else x[0], y, id=id)
         if charges is not None and waits is not None:
             predicted = int(charges.predicted[0])
             label = None if predicted < 0 else learner.labels[predicted]
-            self._score(id, y, label, float(charges.log_loss[0]), bool(charges.correct[0]), when - waits.time)
+            self._score(id, y, label, float(charges.log_loss[0]), bool(charges.correct[0]), now() - waits.time)
 
     def _score(
         self, id: str | None, y: Any, predicted: Any, nats: float, correct: bool, delay: float | None,
         position: int | None = None,
     ) -> None:  # fmt: skip
         at = self.learner.position if position is None else position
-        self.events += self.scores.scored(
-            id, y, self.names.name(y), predicted, nats=nats, correct=correct, delay=delay, position=at
-        )
+        made = {
+            "id": id, "y": y, "text": self.names.name(y), "predicted": predicted, "nats": nats, "correct": correct,
+            "delay": delay, "position": at, "time": now(),
+        }  # fmt: skip
+        self.events += self.scores.scored(**made)
+        if self._score_log is not None:
+            self._score_log.add("scored", made)
 
     # The log.
 
@@ -374,7 +399,8 @@ class TenantLearner:
         """Applies what the log has beyond the save."""
         before = self.learner.position
         for event in log.read():
-            self._apply(event)
+            with at_time(float(event.get("time") or STEADY.now())):  # it happened then
+                self._apply(event)
         self.events = []
         if self.learner.position - before >= SAVE_AFTER:
             self.save()
@@ -391,9 +417,9 @@ class TenantLearner:
             case "ask":
                 self._take_ask(event["id"], Ask(*(event[name] for name in Ask._fields)))
             case "label":
-                self._take_label(event["id"], event["y"], event["time"])
+                self._take_label(event["id"], event["y"])
             case "example":
-                self._take_example(event["id"], event["x"], event["y"], event["time"])
+                self._take_example(event["id"], event["x"], event["y"])
             case "examples":
                 self._take_examples(event["x"], event["y"], event["origins"])
             case "schema":
@@ -458,6 +484,7 @@ class TenantLearner:
             "position": learner.position,
             "pending": len(learner.asked),
             "labels_waiting": len(learner.asked.labels),
+            "unscored": max(0, learner.position - self.scores.count),
         }
         return {**self.scores.figures(), **more, "learn_lag": learning, "expired": learner.asked.expired}
 
@@ -469,11 +496,17 @@ class TenantLearner:
             sequence = self.log.flush()
             if sequence is None:  # what was applied may not be in the log
                 return
-            if isinstance(self.log, NatsLog):
+            if self._score_log is None:  # the figures of a save must be there when it is
+                path = self._scores_path(sequence)
+                write_sealed(path, self.scores.state_dict())
                 cached_home.save(self.learner, sequence)
+                for other in self.place.glob("scores-*.json"):
+                    if other != path:
+                        other.unlink()
             else:
                 self.learner.save()
-            write_sealed(self.place / "scores.json", {**self.scores.state_dict(), "sequence": sequence})
+                write_sealed(self._scores_path(None), {**self.scores.state_dict(), "number": self._score_log.number})
+                self._score_log.clear()
             self.saved_at, self.changed = self.learner.position, False
         self.saved = time.monotonic()
 

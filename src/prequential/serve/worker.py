@@ -166,7 +166,7 @@ class Worker:
         elif operation == "follow":
             self.following = list(content)
         elif operation == "own":
-            self.tenants.follow(content, open=False)
+            self.tenants.follow(content[0], open=content[1])
         elif operation == "release":  # another process has the tenant now, or it is deleted
             name, save = content
             with suppress(PrequentialError):
