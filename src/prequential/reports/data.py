@@ -86,13 +86,23 @@ def group_names(readers: Sequence[RunReader]) -> list[str]:
     for reader, kind in zip(readers, kinds, strict=True):
         alike.setdefault(kind, []).append(reader)
     varied = {kind: [name for name in _differing(some) if name not in left_out] for kind, some in alike.items()}
+    exact = {  # settings whose rounded values could not be told apart
+        (*kind, name)
+        for kind, names in varied.items()
+        for name in names
+        if len({setting_text(v) for v in _values(alike[kind], name)})
+        < len({str(v) for v in _values(alike[kind], name)})
+    }
     found = []
     for reader, kind in zip(readers, kinds, strict=True):
         if len(varied[kind]) > NAMED_BY:
             found.append(f"{kind[0]} ({_short_path(reader.directory)})")
             continue
         values = reader.all_settings
-        texts = [f"{setting.replace('_', '-')} {setting_text(values[setting])}" for setting in varied[kind]]
+        texts = [
+            f"{name.replace('_', '-')} {setting_text(values[name], exact=(*kind, name) in exact)}"
+            for name in varied[kind]
+        ]
         found.append(", ".join([kind[0], *texts]))
     # runs that are the same in everything, the seed included, are told apart by where they are
     whole = [(name, _stream(reader), reader.settings.seed) for name, reader in zip(found, readers, strict=True)]
@@ -101,6 +111,10 @@ def group_names(readers: Sequence[RunReader]) -> list[str]:
         f"{name} ({_short_path(reader.directory)})" if times[key] > 1 else name
         for name, key, reader in zip(found, whole, readers, strict=True)
     ]
+
+
+def _values(readers: Sequence[RunReader], setting: str) -> list[Any]:
+    return [reader.all_settings[setting] for reader in readers]
 
 
 def _stream(reader: RunReader) -> str:
