@@ -73,7 +73,7 @@ def test_what_cannot_be_read_or_written_is_one_sentence_and_code_1(tmp_path, mon
         (["run", "--config", str(tmp_path / "file")], "0xff"),
         (["sweep", str(tmp_path / "file")], "0xff"),
         (["show", str(tmp_path / "empty")], "holds no run"),
-        (["report", str(tmp_path / "empty")], "neither a run nor a comparison"),
+        (["report", str(tmp_path / "empty")], "has 0 runs that have recorded something"),
     ):
         code, said = end(arguments, capsys)
         assert code == UNUSABLE

@@ -240,7 +240,7 @@ class TestFiles:
         assert numbers(run) == whole
 
     def test_show_says_that_records_are_damaged_and_shows_the_scores(self, run, monkeypatch, capsys):
-        for name in ("draw_run", "draw_calibration", "draw_tasks"):
+        for name in ("draw_run", "draw_calibration", "draw_tasks", "draw_classes", "draw_label_shares"):
             monkeypatch.setattr(f"prequential.runs.show.{name}", lambda *_, **__: None)
         main(["show", str(run)])
         right = capsys.readouterr().out

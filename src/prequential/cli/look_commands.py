@@ -80,7 +80,7 @@ def _list(folder: Path, console: Console, *, sort: str, match: Sequence[str] = (
     for problem in problems:
         console.print(problem, style="yellow", markup=False, soft_wrap=True)
     if not lines:
-        raise BadInput(f"there is no run in {folder}" + (f" that matches {' '.join(match)}" if match else ""))
+        raise BadInput(f"{folder} holds no run" + (f" that matches {' '.join(match)}" if match else ""))
     console.print(run_table(lines, console.width))
     console.print(
         f"{sum(len(line.directories) for line in lines):,} runs; prequential report {folder} makes a page of them"

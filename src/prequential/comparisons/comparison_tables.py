@@ -45,7 +45,7 @@ class Row:
 
     def spread(self, key: str) -> tuple[float, float, float] | None:
         """Mean, lowest and highest of a number over the seeds; None where a seed does not have it."""
-        values = [result.get(key) for result in self.results]
+        values: list[Any] = [result.get(key) for result in self.results]
         if not values or None in values:
             return None
         return sum(values) / len(values), min(values), max(values)

@@ -76,8 +76,8 @@ def class_panel(axes: Axes, scores: Scores) -> None:
     axes.hlines(y, 0, 1, color=FAINT, lw=0.7, zorder=1)
     axes.plot(table["recall"], y, "o", color=COLORS[0], ms=6, label="recall", zorder=3)
     axes.plot(table["precision"], y, "o", color=COLORS[1], ms=6, mfc="none", mew=1.4, label="precision", zorder=4)
-    for at, support in zip(y, table["support"], strict=True):
-        axes.text(1.04, at, percent(float(support) / scores.count), va="center", color=GRAY)
+    for at, support in zip(y.tolist(), table["support"].tolist(), strict=True):
+        axes.text(1.04, at, percent(support / scores.count), va="center", color=GRAY)
     axes.text(1.04, -0.9, "share", va="center", color=GRAY)
     axes.set_yticks(y, [cut(label, LONGEST_LABEL) for label in table["label"]])
     axes.set(xlim=(-0.02, 1.02), ylim=(len(y) - 0.4, -0.6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,24 +80,41 @@ def page_data(readers: Sequence[RunReader], *, index: bool = False) -> dict[str,
 
 def group_names(readers: Sequence[RunReader]) -> list[str]:
     """A short name for each run; runs that differ in nothing but the seed share one."""
-    names = [learner_name(reader) for reader in readers]
     left_out = (*SAME_RESULTS, "learner", "model", "seed", "stream")
+    kinds = [(learner_name(reader), _stream(reader)) for reader in readers]
+    alike: dict[tuple[str, str], list[RunReader]] = {}
+    for reader, kind in zip(readers, kinds, strict=True):
+        alike.setdefault(kind, []).append(reader)
+    varied = {kind: [name for name in _differing(some) if name not in left_out] for kind, some in alike.items()}
+    exact = {  # settings whose rounded values could not be told apart
+        (*kind, name)
+        for kind, names in varied.items()
+        for name in names
+        if len({setting_text(v) for v in _values(alike[kind], name)})
+        < len({str(v) for v in _values(alike[kind], name)})
+    }
     found = []
-    for reader, name in zip(readers, names, strict=True):
-        alike = [r for r, other in zip(readers, names, strict=True) if other == name and _stream(r) == _stream(reader)]
-        differing = [setting for setting in _differing(alike) if setting not in left_out]
-        if len(differing) > NAMED_BY:
-            found.append(f"{name} ({_short_path(reader.directory)})")
+    for reader, kind in zip(readers, kinds, strict=True):
+        if len(varied[kind]) > NAMED_BY:
+            found.append(f"{kind[0]} ({_short_path(reader.directory)})")
             continue
         values = reader.all_settings
-        settings_texts = [f"{setting.replace('_', '-')} {setting_text(values[setting])}" for setting in differing]
-        found.append(", ".join([name, *settings_texts]))
+        texts = [
+            f"{name.replace('_', '-')} {setting_text(values[name], exact=(*kind, name) in exact)}"
+            for name in varied[kind]
+        ]
+        found.append(", ".join([kind[0], *texts]))
     # runs that are the same in everything, the seed included, are told apart by where they are
     whole = [(name, _stream(reader), reader.settings.seed) for name, reader in zip(found, readers, strict=True)]
+    times = Counter(whole)
     return [
-        f"{name} ({_short_path(reader.directory)})" if whole.count(key) > 1 else name
+        f"{name} ({_short_path(reader.directory)})" if times[key] > 1 else name
         for name, key, reader in zip(found, whole, readers, strict=True)
     ]
+
+
+def _values(readers: Sequence[RunReader], setting: str) -> list[Any]:
+    return [reader.all_settings[setting] for reader in readers]
 
 
 def _stream(reader: RunReader) -> str:

@@ -39,7 +39,7 @@ class Sums:
         How late labels come, as `delay` and `label_batches`.
     """
 
-    def __init__(self, *, tasks: bool, protocol: dict[str, int] | None = None) -> None:
+    def __init__(self, *, tasks: bool, protocol: dict[str, Any] | None = None) -> None:
         self.protocol = protocol or {}
         self.scores = Scores(1, np.array([0]) if tasks else None, **self.protocol)
         self.fine = BinnedSums(FINE_ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def load_scores(
         return scores, f"{error}; what is shown is from the checkpoint at example {scores.count:,}"
 
 
-def label_protocol(directory: Path) -> dict[str, int]:
+def label_protocol(directory: Path) -> dict[str, Any]:
     """How late labels came in a stored run, as arguments of `Scores`."""
     try:
         run, _ = read_stored_settings(directory / "settings.toml")
@@ -46,7 +47,7 @@ def label_protocol(directory: Path) -> dict[str, int]:
 
 
 def _from_checkpoint(
-    directory: Path, classes: int | None, task_starts: np.ndarray | None, how: dict[str, int]
+    directory: Path, classes: int | None, task_starts: np.ndarray | None, how: dict[str, Any]
 ) -> Scores | None:
     for path in reversed(CheckpointFolder(directory / "checkpoints").paths()):
         try:
