@@ -1,7 +1,7 @@
 """The service under load, killed, with many tenants, with hostile clients and on a full disk.
 
     python benchmarks/serving.py kills --count 300
-    python benchmarks/serving.py sustained --count 2000
+    python benchmarks/serving.py compared --count 2000
     python benchmarks/serving.py tenants --count 1000
     python benchmarks/serving.py hostile --count 50000
     python benchmarks/serving.py disk
@@ -23,7 +23,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=("kills", "sustained", "bare", "disk", "clock", "hostile", "tenants"))
+    parser.add_argument(
+        "study", choices=("kills", "sustained", "compared", "bare", "disk", "clock", "hostile", "tenants")
+    )
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--connections", type=int, default=4)
@@ -43,6 +45,10 @@ def main() -> None:
             from serving_load import sustained
 
             found = sustained(given.count, connections=given.connections, rate=given.rate, flags=flags)
+        case "compared":
+            from serving_load import compared
+
+            found = compared(given.count, connections=given.connections, flags=flags)
         case "bare":
             from serving_load import bare
 

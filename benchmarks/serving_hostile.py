@@ -14,6 +14,7 @@ from typing import Any
 
 from serving_process import ADMIN, SMALL, Served
 
+CONNECTIONS = 8  # at once
 SECRET = "a label that is only in the other tenant"
 PATHS = (
     "/v1/../other", "/v1/%2e%2e/other", "/v1/..%2fother/metrics", "/v1/other%00", "/v1/OTHER", "/v1/other/../victim",
@@ -80,8 +81,13 @@ class Hostile:
             "Content-Length: 99999999999\r\n\r\n".encode(),
             "a huge length",
         )
-        for _ in range(count):
-            await self.send(request(self._path(), self._body(), self.token, more=self._key()), "a random request")
+        left = iter(range(count))
+
+        async def one() -> None:
+            for _ in left:
+                await self.send(request(self._path(), self._body(), self.token, more=self._key()), "a random request")
+
+        await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
 
     def _path(self) -> str:
         return f"/v1/victim/{self.draws.choice(('predict', 'labels', 'observe'))}"
@@ -159,7 +165,8 @@ def _generated(served: Served, examples: int) -> dict[str, Any]:
         "-H", f"Authorization: Bearer {ADMIN}", "--max-examples", str(examples), "--checks", "not_a_server_error",
         "--exclude-path-regex", "events$", "--phases", "examples,coverage,fuzzing",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    with tempfile.TemporaryDirectory() as folder:  # it leaves files where it is run
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, cwd=folder)
     after = _replies(served)
     counts = {status: count - before.get(status, 0) for status, count in after.items()}
     errors = sum(count for status, count in counts.items() if status >= 500 and status not in (503, 507))

@@ -101,19 +101,39 @@ def sustained(
     }
 
 
-def bare(pairs: int, settings: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The learner alone: the same pairs, one at a time, in one process, by id and in a home."""
+def bare(pairs: int, *, waiting: int = 0, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The learner alone: the same pairs in one process, by id and in a home; so many rows wait for their labels.
+
+    With n connections, up to n - 1 other rows wait when a label comes, and its row is then computed once more.
+    """
     learner = Learner(home=tempfile.mkdtemp() + "/home", missing=True, durability="save", **(settings or {}))
     x, y = rows(pairs + WARM_UP)
-    for i in range(WARM_UP):
-        learner.predict_proba(x[i], id=i)
-        learner.learn(id=i, y=y[i])
+
+    def run(start: int, stop: int) -> None:
+        for i in range(start, stop + waiting):
+            if i < stop:
+                learner.predict_proba(x[i], id=i)
+            if i - waiting >= start:
+                learner.learn(id=i - waiting, y=y[i - waiting])
+
+    run(0, WARM_UP)
     begun, cpu = time.perf_counter(), time.process_time()
-    for i in range(WARM_UP, pairs + WARM_UP):
-        learner.predict_proba(x[i], id=i)
-        learner.learn(id=i, y=y[i])
+    run(WARM_UP, pairs + WARM_UP)
     seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
     return {"pairs_per_second": round(pairs / seconds, 1), "cpu_ms_per_pair": round(1e3 * cpu / pairs, 3)}
+
+
+def compared(pairs: int, *, connections: int = 4, flags: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The service between two runs of the bare learner, with labels at once and with as many rows that wait."""
+    kinds = {"at once": 0, "as late": connections - 1}
+    before = {name: bare(pairs, waiting=waiting) for name, waiting in kinds.items()}
+    found = sustained(pairs, connections=connections, flags=flags)
+    after = {name: bare(pairs, waiting=waiting) for name, waiting in kinds.items()}
+    ratios = {}
+    for name in kinds:
+        rate = (before[name]["pairs_per_second"] + after[name]["pairs_per_second"]) / 2
+        ratios[name] = round(found["pairs_per_second"] / rate, 2)
+    return {**found, "bare before": before, "bare after": after, "of the bare learner's rate": ratios}
 
 
 def _quantiles(seconds: list[float]) -> dict[str, float]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 
 from prequential.serve import score_log
 from prequential.serve.score_log import ScoreLog
 from prequential.serve.scoreboard import Scoreboard
+from prequential.serve.tenant_learner import TenantLearner, Work
+from prequential.serve.tenants import Tenants
+
+from .conftest import SMALL
 
 
 def count(log: ScoreLog, scores: Scoreboard, position: int) -> None:
@@ -100,3 +105,50 @@ def test_a_full_disk_takes_nothing_away(tmp_path, monkeypatch):
         count(log, scores, 2)
     count(log, scores, 3)
     assert reopened(path, 3)[1].state_dict() == scores.state_dict()
+
+
+def learn(tenant: TenantLearner, *rows: dict) -> None:
+    several = [{"id": None, "x": None, **row} for row in rows]
+    work = Work(1, {"rows": several, "several": True, "key": None, "print": ""})
+    while tenant.learn(work) is None:
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_examples_without_a_line_are_scored_when_they_are_learned_again(tmp_path, lost):
+    made = Tenants(tmp_path).create("one", settings={**SMALL, "async_steps": False})[0].to_dict()
+    place = tmp_path / "tenants" / "one"
+    tenant = TenantLearner("one", place, made)
+    learn(tenant, *({"x": [i, 1.0], "y": "ab"[i % 2]} for i in range(20)))
+    for i in range(20, 26):
+        tenant.predict({"rows": [{"id": str(i), "x": [i, 1.0]}], "remember": True})
+    learn(tenant, *({"id": str(i), "y": "ab"[i % 2]} for i in range(20, 25)))
+    before = tenant.figures()
+    tenant.learner.close()  # as after a kill: nothing is saved
+    lines = (place / "scores.log").read_bytes().splitlines(keepends=True)
+    (place / "scores.log").write_bytes(b"".join(lines[: len(lines) - lost]))
+    tenant = TenantLearner("one", place, made)
+    after = tenant.figures()
+    assert (after["scored"], after["unscored"]) == (25, 0)
+    assert (after["correct"], after["counts"]) == (before["correct"], before["counts"])
+    assert after["nats"] == pytest.approx(before["nats"], abs=1e-12)
+    assert [entry["fate"] for entry in tenant.scores.recent.values()].count("waiting") == 1
+    tenant.close()
+    tenant = TenantLearner("one", place, made)
+    assert tenant.figures()["scored"] == 25
+    assert (place / "scores.log").read_bytes().strip() == b""
+    tenant.learner.close()
+
+
+def test_delays_do_not_follow_a_clock_that_is_set(tmp_path, monkeypatch):
+    made = Tenants(tmp_path).create("one", settings={**SMALL, "async_steps": False})[0].to_dict()
+    tenant = TenantLearner("one", tmp_path / "tenants" / "one", made)
+    for i, jump in enumerate((86400, -86400, 0)):
+        tenant.predict({"rows": [{"id": str(i), "x": [i, 1.0]}], "remember": True})
+        wall = time.time() + jump
+        monkeypatch.setattr(time, "time", lambda wall=wall: wall)
+        learn(tenant, {"id": str(i), "y": "a"})
+        monkeypatch.undo()
+    assert tenant.scores.delays.count == 3
+    assert 0 <= tenant.scores.delays.sum < 60
+    tenant.learner.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,8 @@ from prequential.streams.journal.log import Durability
 from prequential.streams.journal.reading import ranges
 from prequential.streams.stream import Stream
 from prequential.trust import names_from, stored_arguments
+
+Watch = Callable[[Any, Journal, int, int], None]  # of a learner that learns a range of its journal again
 
 
 class HomeLearner(ChunkedLearner):
@@ -173,13 +175,19 @@ class HomeLearner(ChunkedLearner):
 
     @classmethod
     def open(
-        cls, home: str | Path, *, durability: Durability | None = None, device: str = "auto", trust: bool = False
+        cls,
+        home: str | Path,
+        *,
+        durability: Durability | None = None,
+        device: str = "auto",
+        trust: bool = False,
+        watch: Watch | None = None,
     ) -> Self:
         """The learner that lives in this directory, as it was after the last example it was given.
 
         It goes on from its newest save and learns again, from the journal, what came after that. Where something in
         the home is damaged or missing, it goes on with everything else; each such thing is said in a `DamageWarning`
-        and in `notes`.
+        and in `notes`. `watch` is called with the learner, the journal and a range of it, before that is learned again.
         """
         directory = Path(home)
         if not directory.is_dir() or not holds_learner(directory):
@@ -189,7 +197,7 @@ class HomeLearner(ChunkedLearner):
             journal = place.open()
             with names_from(directory, trust=trust):
                 learner = cls._from_save(place, journal, device)
-            learner._catch_up(journal)
+            learner._catch_up(journal, watch)
         except BaseException:
             place.close()
             raise
@@ -231,7 +239,7 @@ class HomeLearner(ChunkedLearner):
         learner._memory.relearning = True
         return learner
 
-    def _catch_up(self, journal: Journal) -> None:
+    def _catch_up(self, journal: Journal, watch: Watch | None = None) -> None:
         """Learns what came after the save; where examples are lost, the journal and the learner are made to agree."""
         assert self._home is not None
         missing = self.position - len(journal)
@@ -254,15 +262,17 @@ class HomeLearner(ChunkedLearner):
                 )
         boundary = len(journal) - len(journal) % self.stride
         for start in range(self.position, boundary, self.stride):
-            self._relearn(journal, start, min(start + self.stride, boundary))
+            self._relearn(journal, start, min(start + self.stride, boundary), watch)
         # one by one, as live examples mostly come: in one call, what is current would differ in its last bits
         for start in range(self.position, len(journal)):
-            self._relearn(journal, start, start + 1)
+            self._relearn(journal, start, start + 1, watch)
         self.asked.settle()
         self._memory.relearning = False
 
-    def _relearn(self, journal: Journal, start: int, stop: int) -> None:
+    def _relearn(self, journal: Journal, start: int, stop: int, watch: Watch | None) -> None:
         """Learns examples of the journal again, as late as their labels came."""
+        if watch is not None:
+            watch(self, journal, start, stop)
         chunk, (asked_at, ids) = journal.read(start, stop), journal.arrivals(start, stop)
         at_once = np.array_equal(asked_at, np.arange(start, stop))
         self.learn_many(chunk.x, chunk.y, asked_at=None if at_once else asked_at)

@@ -39,6 +39,11 @@ class Scoreboard:
         self._drift = PageHinkley()
 
     @property
+    def position(self) -> int:
+        """The last example that was scored; 0: none was."""
+        return self.curve[-1]["position"] if self.curve else 0
+
+    @property
     def accuracy(self) -> float | None:
         return self.correct / self.count if self.count else None
 

@@ -25,7 +25,7 @@ from prequential.serve.json_labels import LabelNames
 from prequential.serve.nats_client import NatsThread, explained_nats
 from prequential.serve.nats_log import Behind, NatsLog
 from prequential.serve.quotas import Quotas, check_amounts
-from prequential.serve.score_log import ScoreLog
+from prequential.serve.score_log import Rescored, ScoreLog
 from prequential.serve.scoreboard import Scoreboard
 from prequential.serve.tenant_log import Event, HomeLog, TenantLog
 from prequential.settings import Settings
@@ -78,17 +78,21 @@ class TenantLearner:
         self.name, self.place = name, place
         self.quotas = Quotas.from_dict(made["quotas"])
         self.log: TenantLog
+        self.scores = Scoreboard()
+        self._score_log: ScoreLog | None = None
         if nats is None:
-            self.learner = _open_learner(place / "learner", made, trust)
+            self._score_log = ScoreLog(place / "scores.log", self._load_scores(None))
+            rescored = Rescored(max(self.scores.position, self._score_log.last_position()))
+            self.learner = _open_learner(place / "learner", made, trust, rescored)
             self.log = HomeLog(self.learner)
         else:
             nats.connect()
             make = partial(_open_learner, place / "learner", made, trust)
             self.learner, sequence = cached_home.open_at_save(place / "learner", make)
             self.log = NatsLog(nats, name, float(made["created"]), sequence)
+            self._load_scores(sequence)
         self._schema_known = self.learner.schema is not None
         self.names = LabelNames(self.learner)
-        self.scores = Scoreboard()
         self.events: list[dict[str, Any]] = []  # of the requests at hand, for subscribers
         self.used = time.monotonic()
         self.saved = time.monotonic()
@@ -99,7 +103,11 @@ class TenantLearner:
             self.saved = -math.inf  # it is saved soon: the next start shall not learn it again
         self._done = DoneRequests()
         self._size, self._size_time = 0, -math.inf
-        self._score_log = self._open_scores(None if nats is None else sequence)
+        if self._score_log is not None:
+            self._score_log.replay(self.scores, self.learner.position)
+            for score in rescored.found:
+                self._count({**score, "text": self.names.name(score["y"])})
+            self.events = []
         if isinstance(self.log, NatsLog):
             try:
                 self._catch_up(self.log)
@@ -110,18 +118,14 @@ class TenantLearner:
                     raise busy("the log has been made anew, and so is this tenant") from None
                 raise explained_nats(error) from None
 
-    def _open_scores(self, sequence: int | None) -> ScoreLog | None:
-        """The figures as they were when the process ended; with a log elsewhere, as they were at this position of it."""
+    def _load_scores(self, sequence: int | None) -> int:
+        """The figures as they were saved, with a log elsewhere at this position of it; the number of their last line."""
         number = 0
         with suppress(BadCheckpoint, KeyError, TypeError, ValueError):
             kept = read_sealed(self._scores_path(sequence))
             self.scores.load_state_dict(kept)
             number = int(kept.get("number", 0))
-        if sequence is not None:
-            return None
-        log = ScoreLog(self.place / "scores.log", number)
-        log.replay(self.scores, self.learner.position)
-        return log
+        return number
 
     def _scores_path(self, sequence: int | None) -> Path:
         return self.place / ("scores.json" if sequence is None else f"scores-{sequence}.json")
@@ -383,6 +387,9 @@ class TenantLearner:
             "id": id, "y": y, "text": self.names.name(y), "predicted": predicted, "nats": nats, "correct": correct,
             "delay": delay, "position": at, "time": now(),
         }  # fmt: skip
+        self._count(made)
+
+    def _count(self, made: dict[str, Any]) -> None:
         self.events += self.scores.scored(**made)
         if self._score_log is not None:
             self._score_log.add("scored", made)
@@ -516,9 +523,9 @@ class TenantLearner:
         self.learner.close()
 
 
-def _open_learner(home: Path, made: dict[str, Any], trust: bool) -> Learner:
+def _open_learner(home: Path, made: dict[str, Any], trust: bool, watch: Rescored | None = None) -> Learner:
     if holds_learner(home):
-        return Learner.open(home, durability="save", device="cpu", trust=trust)
+        return Learner.open(home, durability="save", device="cpu", trust=trust, watch=watch)
     from prequential.streams.formats.schema import Schema
 
     schema = None if made["schema"] is None else Schema.from_dict(made["schema"])
