@@ -69,6 +69,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrites relative links from their place in the repository to their place in the site."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # it has no other pages beside it
     source = Path(page.file.abs_src_path) if page.file.abs_src_path else DOCS / page.file.src_uri
     depth = "../" * page.file.src_uri.count("/")
 

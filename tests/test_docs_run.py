@@ -6,6 +6,7 @@ needs data, hours or a service; tests/test_docs_commands.py checks its options.
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -13,15 +14,15 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import matplotlib
 import pytest
 
 from prequential.cli.app import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 ELSEWHERE = {  # pages with a test of their own
-    "learners.md": "tests/learners/test_learners_doc.py",
-    "live.md": "tests/learners/test_live_doc.py",
     "serve.md": "tests/serve/test_serve_doc.py",
     "tutorial_service.md": "tests/serve/test_tutorial.py",
     "deploy.md": "tests/serve/test_deploy.py",
@@ -69,3 +70,16 @@ def test_blocks_run(page: Path, tmp_path, monkeypatch, capsys):
                 run_line(line, tmp_path)
         count += 1
     assert count == len(BLOCK.findall(text)) > 0
+
+
+def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
+    """Its code cells, in order; without jupyter, and with fewer rows."""
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((DOCS / "notebooks" / "first_stream.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    for text in code:
+        exec(text.replace("range(800)", "range(120)").replace("t < 400", "t < 60"), names)
+    assert names["same"].position == names["learner"].position == len(names["right"]) == 120
+    assert [cell for cell in cells if cell["cell_type"] == "code" and not cell["outputs"]] == []
