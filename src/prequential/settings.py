@@ -37,7 +37,7 @@ class Settings:
     """Architecture and training of the transformer learner."""
 
     method: Literal["mixed", "paper", "copy"] = "mixed"
-    """What predicts: all experts, weighted by their past losses (mixed), the plain transformer (paper), or the copy head."""
+    """What predicts: all experts, weighted by past losses (mixed), the plain transformer (paper), or the copy head."""
     model: Literal["pi", "two-token"] = "pi"
     """How labels enter: added to keys and values (pi), or as tokens of their own (two-token)."""
     width: int = 128
@@ -78,8 +78,8 @@ class Settings:
     neighbor_metric: Literal["learned", "fixed"] = "learned"
     """kNN expert: learn how much each feature counts in the distance, or count all the same."""
     num_trees: int = 0
-    """Trees expert: also predict with this many gradient-boosted trees on the latest examples, continuously renewed; 100
-    is a good number for tables. 0: off."""
+    """Trees expert: also predict with this many gradient-boosted trees on the latest examples, continuously renewed;
+    100 is a good number for tables. 0: off."""
     recent_labels: bool = False
     """Also predict from the latest labels alone, ignoring the inputs."""
     mixing: Literal["steady", "quick"] = "quick"
