@@ -20,6 +20,13 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 FENCE = re.compile(r"(^ *```.*?^ *```[^\n]*\n)", re.MULTILINE | re.DOTALL)
 
+FILE_NAME = re.compile(r"\[[\w./-]+\.md\]")  # the text of a link that is only the name of a file
+
+
+def title(path: Path) -> str:
+    """The title of a page, which says more to a reader of the site than the name of its file."""
+    return path.read_text().split("\n", 1)[0].removeprefix("# ")
+
 
 def place(path: Path) -> str:
     """Where a file of the repository is in the site."""
@@ -83,6 +90,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return text[1:-1]
         if not path.is_relative_to(ROOT) or not path.is_file():
             return match[0]  # MkDocs says what is wrong with it
+        if FILE_NAME.fullmatch(text):
+            text = f"[{title(path)}]"
         return f"{text}({depth}{place(path)}{'#' * bool(anchor)}{anchor})"
 
     parts = FENCE.split(markdown)
