@@ -28,10 +28,10 @@ class RunSettings:
     """What a run reads, where it computes and what it leaves behind."""
 
     stream: str = "digits"
-    """Where the examples come from: digits, the path of your data, or a name and a path (emnist:PATH, ...). Options in
-    parentheses: "prices.csv(delimiter=';')"."""
+    """Where the examples come from: digits, or the path of your data, or a name and a path (emnist:PATH, ...). Options in
+    brackets: "prices.csv(delimiter=';')"."""
     learner: str = "transformer"
-    """What learns: transformer, a baseline by name (last-label, er, kalman, river:CLASS, ...), or your own class as
+    """What learns: transformer, a baseline by name (last-label, er, kalman, river:CLASS, ...), or a class of your own as
     MODULE:CLASS. Options in parentheses: "majority(window=50)"."""
     tasks: int | None = None
     """Streams made of tasks: how many; 100 by default."""
@@ -40,35 +40,35 @@ class RunSettings:
     ways: int | None = None
     """Streams made of tasks: classes in each; 10 by default."""
     examples: int | None = None
-    """Stop after this many examples."""
+    """Stop after so many examples of the stream."""
     delay: int | None = None
-    """Late labels: the label of row t arrives after the prediction of row t + DELAY."""
+    """Labels come late: that of row t is given after the prediction of row t + DELAY."""
     label_batches: int | None = None
-    """Late labels: this many rows are predicted, then their labels arrive together."""
+    """Labels come late: so many rows are predicted, then their labels arrive together."""
     classes: int | None = None
-    """How many labels there can be; by default what the stream says, otherwise any number."""
+    """How many labels there can be; by default what the stream says, else any number."""
     label: str | None = None
     """Tables: the column to predict."""
     features: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None
-    """Tables: the columns to predict from, separated by blanks or commas; by default all others."""
+    """Tables: the columns to predict from, apart or with commas; by default all others."""
     time: str | None = None
     """Tables: the column that gives the order."""
     group: str | None = None
     """Tables: a column that names the user or group of a row."""
     reading: Literal[1, 2] = 2
-    """Tables: how columns are read; 1 is the way of version 0.1, for its runs."""
+    """Tables: how columns are read; 1 is how version 0.1 did, which runs of that version go on with."""
     images: Path | None = None
     """CLOC: the folder that the paths in the metadata start from."""
     download: Annotated[bool, Parameter(negative=())] = False
     """EMNIST and CIFAR-100 without a path: fetch the official files."""
     on_bad_row: Literal["stop", "skip"] = "stop"
-    """Own data: what to do with a row that cannot be used."""
+    """Own data: what to do at a row that cannot be used."""
     metric: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None
-    """Additional metrics, each as module:name, such as river.metrics:MacroF1 or your own."""
+    """Metrics beside the scores, each as module:name, such as river.metrics:MacroF1 or one of your own."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda, cuda:1, ..."""
     threads: int | None = None
-    """CPU threads to use; by default all."""
+    """Threads of the processor to use; by default all."""
     checkpoint_seconds: float = 20.0
     """How often the run is saved."""
     out: Path | None = None
