@@ -43,7 +43,7 @@ def check(command: str) -> None:
         words = words[words.index("-m") + 1 :]
     if words[:3] == ["python", "-m", "prequential"]:
         words = words[2:]
-    if words[0] == "prequential":
+    if words[0] == "prequential" and not words[1].isupper():  # COMMAND stands for any of them
         app.parse_args(words[1:], print_error=False, exit_on_error=False)
     elif words[0] == "python" and words[1].startswith("benchmarks/"):
         source = (ROOT / words[1]).read_text()

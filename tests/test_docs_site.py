@@ -32,6 +32,11 @@ def test_every_page_is_there(site):
     assert (site / "CHANGELOG.html").is_file()
 
 
+def test_every_page_is_in_the_navigation():
+    listed = set(re.findall(r"^ +- .*?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} - listed == set()
+
+
 def test_nothing_is_loaded_from_elsewhere(site):
     loaded = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(https?:)?//|<link[^>]*\shref=["']?(https?:)?//""")
     for page in site.rglob("*.html"):
