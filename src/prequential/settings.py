@@ -37,7 +37,7 @@ class Settings:
     """Architecture and training of the transformer learner."""
 
     method: Literal["mixed", "paper", "copy"] = "mixed"
-    """What predicts: the transformer and the copy path, mixed by their past losses (mixed), or one of them alone."""
+    """What predicts: all experts, weighted by past losses (mixed), the plain transformer (paper), or the copy head."""
     model: Literal["pi", "two-token"] = "pi"
     """How labels enter: added to keys and values (pi), or as tokens of their own (two-token)."""
     width: int = 128
@@ -49,7 +49,7 @@ class Settings:
     mlp_width: int | None = None
     """Width of the hidden layer of a block's MLP; by default 4 D, and 2 D in mixed, whose other experts cost as much."""
     window: int = 512
-    """Context C: how many past tokens each prediction can attend to (two-token has two tokens an example). 0: none."""
+    """Context C: how many past tokens each prediction can attend to (two-token has two per example). 0: none."""
     chunk_size: int = 32
     """Chunk length S: examples per gradient step."""
     num_streams: int = 4
@@ -61,37 +61,37 @@ class Settings:
     label_init_std: float = 1.0
     """Standard deviation of the initial label embeddings."""
     use_input: bool = True
-    """False replaces every x by a learned constant: the "no image" ablation."""
+    """Off replaces every x by a learned constant: the "no image" ablation."""
     extractor: str = "auto"
-    """Network that turns images into features, trained jointly: convnet, vgg, convnext, none, or one of your own as
+    """Network that turns images into features, trained jointly: convnet, vgg, convnext, none, or your own as
     MODULE:CLASS; auto: convnet for images, none for vectors."""
     channel_order: Literal["auto", "last", "first"] = "auto"
     """Where the channels of an image are: (height, width, channels) or (channels, height, width). auto: last, unless
-    the shape looks like the other, which is refused."""
+    the shape looks like channels first, which is refused."""
     standardize: bool | None = None
     """Standardize features by past statistics; by default on for vectors, off for images."""
     recent_window: int | None = None
-    """Add each feature standardized by about so many latest examples; by default 300 for up to 256 features. 0: off."""
+    """Add each feature standardized over about this many recent examples; by default 300, up to 256 features. 0: off."""
     num_neighbors: int | None = None
-    """kNN expert: predict also by the nearest of so many latest examples; by default 4096 in mixed, fewer from 65
-    features on and none from 257 on. 0: off."""
+    """kNN expert: also predict from the nearest of this many latest examples; by default 4096 in mixed, fewer from 65
+    features on, and none from 257 on. 0: off."""
     neighbor_metric: Literal["learned", "fixed"] = "learned"
-    """kNN expert: learn how much each feature counts in the distance, or let all count the same."""
+    """kNN expert: learn how much each feature counts in the distance, or count all the same."""
     change_half_life: int | None = None
-    """Give each feature also as its difference from a moving average, in which the weight of a row halves with every so
-    many later ones; by default 16 in mixed for up to 64 features. 0: off."""
+    """Add each feature's difference from its moving average over recent examples, with this half-life in examples; by
+    default 16 in mixed, up to 64 features. 0: off."""
     num_trees: int | None = None
-    """Trees expert: predict also by so many gradient-boosted trees on the latest examples, the oldest of which are
-    replaced all the time; by default 100 in mixed for up to 256 features. 0: off."""
+    """Trees expert: also predict with this many gradient-boosted trees on the latest examples, continuously renewed; by
+    default 100 in mixed, up to 256 features. 0: off."""
     recent_labels: bool | None = None
-    """Predict also by the latest labels alone, whatever the inputs are; by default in mixed."""
+    """Also predict from the latest labels alone, ignoring the inputs; by default on in mixed."""
     mixing: Literal["steady", "quick"] = "steady"
-    """What is spread over all experts after each example: 0.1 % of their weights (steady), or 2 % and less where labels
-    are late (quick)."""
+    """How much weight all experts share after each example: 0.1 % (steady), or 2 %, and less when labels are late
+    (quick)."""
     learning_rate: float = 0.06
     """Learning rate alpha_0 of the transformer; the step size is learning_rate / width."""
     joint_learning_rate: float | None = None
-    """Learning rate alpha_0 where updates are joint; by default the same as learning_rate."""
+    """Learning rate alpha_0 for joint updates; by default the same as learning_rate."""
     extractor_learning_rate: float = 3e-4
     """Step size of the extractor."""
     weight_decay: float = 1e-2
@@ -107,18 +107,18 @@ class Settings:
     lr_decay_examples: int = 100_000
     """inverse-sqrt: examples until it starts to fall; cosine: examples until it reaches a tenth."""
     ema_decay: float | None = None
-    """Decay per chunk of the EMA of the parameters, which makes the predictions; 0: the latest parameters make them.
+    """Decay per chunk of the EMA of the parameters, which makes the predictions; 0: predict with the latest parameters.
     By default 0.98 in mixed and 0 otherwise."""
     label_delay: int | None = None
-    """Learn for labels that come at least so many examples late; by default, as late as they come."""
+    """Train for labels that are at least this many examples late; by default, as late as they are."""
     freeze_at: int | None = None
-    """Position from which on no gradient steps are taken; the context still grows."""
+    """Take no gradient steps from this position on; the context still grows."""
     async_steps: bool = False
-    """Run gradient steps in a thread: predictions never wait for them and use parameters that are one chunk older."""
+    """Run gradient steps in a thread: predictions never wait for them, and use parameters that are one chunk older."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number format of the matrix products."""
     engine: Literal["auto", "native", "torch"] = "auto"
-    """What computes: the native core, torch, or auto: the native core where it can, which is for vectors on a CPU."""
+    """What computes: the native core, torch, or auto: the native core where possible (vectors on a CPU)."""
     seed: int = 0
     """Seed of the initial weights and of the replay."""
 

@@ -44,25 +44,25 @@ def evaluate(
         torch, or any iterable of (x, y). What cannot be read again is written to a temporary file as it comes, so that
         memory does not grow and learners can replay it.
     learner
-        What predicts and learns. It goes on from whatever it has learned before.
+        What predicts and learns. It continues from whatever it has learned before.
     label
-        The column to predict, where the stream is a table; by default the one called label, y, target or class, else
+        The column to predict, if the stream is a table; by default the one called label, y, target or class, or else
         the last one.
     start, stop
         The part of the stream to run over; by default all of it.
     scores
-        Scores to go on with; by default new ones.
+        Scores to continue with; by default new ones.
     metrics
-        Metrics of one's own beside the scores: those of River, or functions of the label and the prediction. What they
-        come to is in `scores.metrics`.
+        Additional metrics: River's, or your own functions of the label and the prediction. Their values are in
+        `scores.metrics`.
     after
         Called as `after(position, chunk, charges)` after each piece; returning True ends the run there.
     delay
-        How late labels come: that of row t is given after the prediction of row t + delay. 0: at once.
+        How late labels are: the label of row t arrives after the prediction of row t + delay. 0: at once.
     label_batches
-        So many rows are predicted, then their labels arrive together. 1: at once.
+        This many rows are predicted, then their labels arrive together. 1: at once.
     late
-        Predictions to go on with whose labels are out, instead of `delay` and `label_batches`.
+        Predictions that still wait for their labels, to continue with; instead of `delay` and `label_batches`.
 
     Examples
     --------

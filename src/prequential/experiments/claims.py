@@ -35,11 +35,11 @@ def write_claims(folders: list[Path], out: Path) -> int:
         key=lambda r: NAMES.index(r["experiment"]),
     )
     lines = [
-        "# What the paper claims, and what was found",
+        "# The paper's claims, and what was found",
         "",
-        "Made by `prequential experiment claims` from the stored results of the experiments, each of which says how it was",
-        "run. A claim counts as held if the numbers are in the order it says, at the size and with the seeds of the run; small",
-        "runs say little about 37 million photos. `photos` is a stand-in for CLOC, not CLOC.",
+        "`prequential experiment claims` writes this page from the stored results of the experiments, each of which states",
+        "how it was run. A claim holds if the numbers come out in the order it predicts, at the size and with the seeds of",
+        "the run; small runs say little about 37 million photos. `photos` is a stand-in for CLOC, not CLOC itself.",
         "",
     ]
     for saved in many:

@@ -222,7 +222,7 @@ class HomeLearner(ChunkedLearner):
             why = refused[0] if refused else f"{journal.directory / 'log.bin'} is missing, and there is no save"
             raise BadCheckpoint(f"{why}; nothing is left to go on from")
         for sentence in refused:
-            place.note(f"{sentence}; {'an earlier save is used' if found else 'everything is learnt again'}")
+            place.note(f"{sentence}; {'an earlier save is used' if found else 'everything is learned again'}")
         return found[0] if found else cls._new_in(place, journal, device)
 
     @classmethod
@@ -243,12 +243,12 @@ class HomeLearner(ChunkedLearner):
         """Learns what came after the save; where examples are lost, the journal and the learner are made to agree."""
         assert self._home is not None
         missing = self.position - len(journal)
-        if missing > 0:  # what was learnt from them is in the save
+        if missing > 0:  # what was learned from them is in the save
             assert self.shape is not None
             like = np.zeros((1, *self.shape), np.uint8 if self._image_bytes else np.float64)
             lost = ranges(range(len(journal), self.position))
             journal.append_gap(missing, like)
-            self._home.note(f"{lost} missing in {journal.directory}: they stay learnt, but are not replayed any more")
+            self._home.note(f"{lost} missing in {journal.directory}: they stay learned, but are not replayed any more")
         else:
             lost_positions = journal.compact(self.position)
             if lost_positions:

@@ -1,4 +1,4 @@
-"""What a learner can read again of what it has learnt: a stream it follows, or a journal of its own."""
+"""What a learner can read again of what it has learned: a stream it follows, or a journal of its own."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Memory:
     """
 
     def __init__(self, journal: Journal | None = None) -> None:
-        self.length = 0  # examples learnt so far
-        self.relearning = False  # whether what is learnt is in the journal already
+        self.length = 0  # examples learned so far
+        self.relearning = False  # whether what is learned is in the journal already
         self._scratch: ScratchDirectory | None = None
         self._source: CausalView | None = None
         self._follows = False  # whether what comes next is from the source
@@ -83,7 +83,7 @@ class Memory:
         ids: Sequence[str] | None = None,
         origins: Sequence[str] | None = None,
     ) -> None:
-        """Keeps examples that are learnt now, all or none; they can be read when `advance` has counted them.
+        """Keeps examples that are learned now, all or none; they can be read when `advance` has counted them.
 
         `asked_at`, `ids` and `origins` are as for `Journal.append`.
         """
@@ -95,7 +95,7 @@ class Memory:
         self._journal.append(x, labels, asked_at=asked_at, ids=ids, origins=origins)
 
     def advance(self, count: int) -> None:
-        """Counts examples that were written as learnt."""
+        """Counts examples that were written as learned."""
         self.length += count
         if self._follows:
             assert self._source is not None
@@ -236,7 +236,7 @@ class Memory:
 
     def _lost(self) -> BadInput:
         return BadInput(
-            f"this learner has learnt {self.length} examples of a stream; "
+            f"this learner has learned {self.length} examples of a stream; "
             "give it that stream with replay_from(stream) before it learns on"
         )
 

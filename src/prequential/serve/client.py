@@ -143,7 +143,7 @@ class Client(_Requests):
     timeout
         Seconds for one attempt.
     patience
-        Seconds after which a request that cannot be answered for the moment is given up.
+        For how many seconds a request that cannot be answered at the moment is retried.
 
     Examples
     --------

@@ -62,28 +62,28 @@ class LastPrediction(NamedTuple):
 
 @takes_old_names(SETTINGS)
 class Learner(HomeLearner):
-    """A transformer that learns in context at once and by gradient steps on every chunk and its replay-streams.
+    """The default learner: a transformer with the recent labeled past in its context, trained online with replay.
 
-    Whatever the sizes in which examples arrive, gradient steps are taken on the same chunks of `settings.chunk_size`
-    examples, each with the keys and values that one pass over the whole chunk gives: the state at a chunk border
-    depends on the examples alone. In between, each example learnt is in the context of the next prediction.
+    A learned example is in the context of the next prediction at once. Every `chunk_size` examples there is a gradient
+    step on them, and one on a chunk of each replay stream. Chunks are the same however examples arrive, one by one or
+    many at once, so results do not depend on it.
 
-    By default its prediction is mixed from several: the transformer's, the labels of those examples of the window that
-    are most like this one, by their inputs and by what the blocks make of them, and the labels of the nearest of
-    thousands before; and an average of the parameters predicts. `method="paper"` is the transformer's alone.
+    By default several predictions are mixed by their past losses: the transformer's, the labels of similar examples in
+    the window, and those of the nearest of the last few thousand examples. A moving average of the parameters predicts.
+    `method="paper"` is the plain transformer.
 
     Parameters
     ----------
     classes
         How many labels there can be, or the labels themselves. None: any number.
     settings
-        What the learner is made of; single settings can be given by name as well.
+        All settings at once. Single ones can also be given by name: `Learner(width=64)`.
     home
-        A directory in which a live learner keeps its examples and its saves. Without it they are in a temporary
-        one, gone with the learner. One learner at a time has it, until it is gone or `close()` is called.
+        A directory in which a live learner keeps its examples and its saves; `Learner.open(home)` continues from it.
+        Only one learner at a time can use it. Without a home, examples are in a temporary directory.
     durability
-        When what is learnt in a home is synced to disk, so that it survives a power cut too: after every so many
-        examples, "sync" for every call, or "save" for only when it is saved. Killed processes lose nothing either way.
+        When a home is synced to disk, so that it survives even a power cut: after this many examples, "sync" for after
+        every call, or "save" for only when it is saved. A killed process loses nothing either way.
     device
         Where to compute: auto, cpu, cuda, cuda:1, ...
     missing
