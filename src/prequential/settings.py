@@ -20,7 +20,17 @@ LOWEST = {
         ("width", "depth", "chunk_size", "num_streams", "num_query_heads", "mlp_width", "lr_decay_examples"), 1
     ),
     **dict.fromkeys(
-        ("window", "warmup_examples", "freeze_at", "num_neighbors", "recent_window", "change_half_life", "num_trees", "seed"), 0
+        (
+            "window",
+            "warmup_examples",
+            "freeze_at",
+            "num_neighbors",
+            "recent_window",
+            "change_half_life",
+            "num_trees",
+            "seed",
+        ),
+        0,
     ),
     "label_delay": 0,
     **dict.fromkeys(("learning_rate", "joint_learning_rate", "extractor_learning_rate", "weight_decay"), 0),

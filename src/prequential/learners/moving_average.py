@@ -88,5 +88,3 @@ class MovingAverage:
 def _within(x: np.ndarray) -> np.ndarray:
     x = x.astype(np.float64)
     return np.asarray(np.minimum(np.maximum(x, -LARGEST), LARGEST))
-
-

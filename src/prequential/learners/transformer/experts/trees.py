@@ -177,9 +177,7 @@ class TreesExpert:
             prior = log_class_prior(num_seen, self.num_classes)
             weights = np.ones((len(x), self.num_classes)) if prior is None else np.exp(prior)
             return np.asarray(np.log(weights / weights.sum(1, keepdims=True)).astype(np.float32))
-        return self._grower.log_probs(
-            self._forest, version, self._columns(x), self._origin, num_seen, self.num_classes
-        )
+        return self._grower.log_probs(self._forest, version, self._columns(x), self._origin, num_seen, self.num_classes)
 
     def _columns(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), -1)[:, : self.width]
