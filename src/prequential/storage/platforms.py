@@ -96,4 +96,4 @@ def at_fork(*, before: Callable[[], None] | None = None, after_in_child: Callabl
     """Calls these where a process is forked; on systems without forks, never."""
     given = {"before": before, "after_in_child": after_in_child}
     with contextlib.suppress(AttributeError):
-        os.register_at_fork(**{name: act for name, act in given.items() if act is not None})  # type: ignore[call-overload]
+        os.register_at_fork(**{name: act for name, act in given.items() if act is not None})
