@@ -37,10 +37,12 @@ KINDS = {
     "replay-streams": baselines.ReplayStreams,
     "kalman": baselines.Kalman,
     "kalman-network": baselines.KalmanNetwork,
+    "refit": baselines.Refit,
+    "refit(sklearn:naive_bayes.GaussianNB, lags=2)": baselines.Refit,
     "river:naive_bayes.GaussianNB": baselines.RiverLearner,
     "sklearn:linear_model.SGDClassifier": baselines.SklearnLearner,
 }
-NEEDS = {"acm": "faiss", "river": "river", "sklearn": "sklearn"}
+NEEDS = {"acm": "faiss", "river": "river", "sklearn": "sklearn", "refit": "lightgbm"}
 
 
 def examples(n: int = 60) -> tuple[np.ndarray, list[str]]:
@@ -59,7 +61,7 @@ def make(spec: str, **changes) -> object:
 class TestNames:
     def test_none_is_untested(self):
         assert set(KINDS) >= {*TRANSFORMERS, *built_in()}
-        assert learner_names()[-3:] == ["river:CLASS", "sklearn:CLASS", "MODULE:CLASS"]
+        assert learner_names()[-4:] == ["capymoa:CLASS", "river:CLASS", "sklearn:CLASS", "MODULE:CLASS"]
 
     @pytest.mark.parametrize("name", KINDS)
     def test_learns_vectors_and_comes_back(self, name):
