@@ -36,9 +36,10 @@ async def read_body(request: Request, *, largest: int, seconds: float) -> bytes:
                 if size > largest:
                     raise _too_large(largest)
                 if not message.get("more_body"):
-                    return b"".join(parts)
+                    break
     except TimeoutError:
         raise Failure(408, f"the request did not come within {seconds:g} s") from None
+    return b"".join(parts)
 
 
 def _too_large(largest: int) -> Failure:

@@ -80,7 +80,7 @@ class ScoreLog:
 
     def last_position(self) -> int:
         """The last example that has a line; 0: none has."""
-        return max((given["position"] for _, kind, given in self._lines() if kind == "scored"), default=0)
+        return max((int(given["position"]) for _, kind, given in self._lines() if kind == "scored"), default=0)
 
     def replay(self, scores: Scoreboard, position: int) -> None:
         """Counts again what came after the save, for a learner that has learned so many examples."""
@@ -91,7 +91,10 @@ class ScoreLog:
                 break
             self.number = number
             with contextlib.suppress(TypeError, ValueError):
-                scores.predicted(**given) if kind == "predicted" else scores.scored(**given)
+                if kind == "predicted":
+                    scores.predicted(**given)
+                else:
+                    scores.scored(**given)
         if self.path.exists():
             with contextlib.suppress(OSError):
                 self._write(b"\n")  # a line that was cut off ends here

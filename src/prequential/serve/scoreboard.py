@@ -41,7 +41,7 @@ class Scoreboard:
     @property
     def position(self) -> int:
         """The last example that was scored; 0: none was."""
-        return self.curve[-1]["position"] if self.curve else 0
+        return int(self.curve[-1]["position"]) if self.curve else 0
 
     @property
     def accuracy(self) -> float | None:

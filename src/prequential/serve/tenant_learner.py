@@ -215,7 +215,7 @@ class TenantLearner:
 
     def _predicted(self, id: str | None, p: Probabilities, position: int) -> Any:
         label, best = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
-        made = {"id": id, "label": label, "p": best, "position": position, "time": now()}
+        made: dict[str, Any] = {"id": id, "label": label, "p": best, "position": position, "time": now()}
         self.events.append(self.scores.predicted(**made))
         if self._score_log is not None and id is not None:
             self._score_log.add("predicted", made)
@@ -383,7 +383,7 @@ class TenantLearner:
         position: int | None = None,
     ) -> None:  # fmt: skip
         at = self.learner.position if position is None else position
-        made = {
+        made: dict[str, Any] = {
             "id": id, "y": y, "text": self.names.name(y), "predicted": predicted, "nats": nats, "correct": correct,
             "delay": delay, "position": at, "time": now(),
         }  # fmt: skip
