@@ -236,6 +236,6 @@ def say_number(value: Any) -> str:
 def for_digits() -> Settings:
     """The settings of the demonstration: fewer blocks and more replay, as its tasks are short and many."""
     return Settings(
-        depth=2, window=256, chunk_size=50, num_streams=8, learning_rate=0.064, recent_window=0, num_neighbors=0,
-        change_half_life=0, num_trees=0, recent_labels=False,
+        depth=2, window=256, chunk_size=25, num_streams=8, learning_rate=0.064, recent_window=0, num_neighbors=0,
+        change_half_life=0, num_trees=0,
     )  # fmt: skip

@@ -421,6 +421,12 @@ class TestFile:
         assert learner == for_digits().changed(width=16, depth=1, window=16, chunk_size=10, learning_rate=0.1, seed=7)
         assert plan.vary["num_query_heads"].values == (None, 2)
 
+    def test_a_study_of_an_earlier_format_goes_on_with_the_digits_settings_of_its_time(self, tmp_path):
+        plan = read_sweep(written(tmp_path, GRID.replace("chunk_size = 10\n", "")))
+        now, then = (plan.settings_of({"learning_rate": 0.1}, 0, version)[1] for version in (5, 4))
+        assert (now.chunk_size, then.chunk_size) == (25, 50)
+        assert then.mixing == "quick"
+
 
 class TestEarlyKills:
     """A sweep that was killed while it began is gone on with by the same command."""

@@ -44,9 +44,8 @@ def run(
     """Run a learner over a stream: each example is predicted, charged, and only then learned.
 
     Without arguments: 100 tasks of 200 handwritten digits, their labels re-assigned at random in every task. For these
-    the learner's settings are --depth 2 --window 256 --chunk-size 50 --num-streams 8 --learning-rate 0.064
-    --recent-window 0
-    --num-neighbors 0, unless you say otherwise.
+    the learner's settings are --depth 2 --window 256 --chunk-size 25 --num-streams 8 --learning-rate 0.064
+    --recent-window 0 --num-neighbors 0 --change-half-life 0 --num-trees 0, unless you say otherwise.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ the default changes what an older learner does, the step sets the old value.
 | 2 | a checksum for every array; a journal in one log |
 | 3 | settings and options have the names that the field uses |
 | 4 | the kNN expert learns its metric; learners from before go on with a fixed one |
-| 5 | trees, recent labels, changes of the inputs and a steady mixer by default; learners from before go on without |
+| 5 | by default trees, recent labels, changes of inputs, a steady mixer, 25 digits a chunk; old learners go on without |
 """
 
 from __future__ import annotations
@@ -85,11 +85,14 @@ OLD_DEFAULTS: dict[int, Content] = {
     4: {"neighbor_metric": "fixed"},
     5: {"change_half_life": 0, "num_trees": 0, "recent_labels": False, "mixing": "quick"},
 }
+OLD_DIGITS: dict[int, Content] = {5: {"chunk_size": 50}}  # the same of the settings for the digits
 
 
-def defaults_since(version: int) -> Content:
-    """Settings whose defaults have changed since a format, with those they had then."""
-    return {name: value for number, old in OLD_DEFAULTS.items() if number > version for name, value in old.items()}
+def defaults_since(version: int, *, digits: bool = False) -> Content:
+    """Settings whose defaults, or those for the digits, have changed since a format, with those they had then."""
+    tables = (OLD_DEFAULTS, OLD_DIGITS) if digits else (OLD_DEFAULTS,)
+    changed = [old for table in tables for number, old in table.items() if number > version]
+    return {name: value for old in changed for name, value in old.items()}
 
 
 def _old_defaults(version: int) -> Step:

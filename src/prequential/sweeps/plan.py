@@ -148,8 +148,9 @@ class SweepPlan:
         options = {name.rpartition(".")[2]: value for name, value in inside.items()}
         if options:
             run["learner"] = with_options(run.get("learner", "transformer"), options)
-        base = for_digits() if run.get("stream", "digits") == "digits" else Settings()
-        base = base.changed(**defaults_since(version))
+        digits = run.get("stream", "digits") == "digits"
+        base = for_digits() if digits else Settings()
+        base = base.changed(**defaults_since(version, digits=digits))
         given = {**self.learner, **{name: value for name, value in point.items() if name in LEARNER}}
         if run.get("images") is not None:
             run["images"] = Path(run["images"])
