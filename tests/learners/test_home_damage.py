@@ -64,7 +64,7 @@ class TestDamage:
         live(tmp_path)
         at = places(tmp_path)[12][0]
         os.truncate(tmp_path / "journal" / "log.bin", at)
-        with pytest.warns(DamageWarning, match="examples 12-16 are missing in .*: they stay learnt"):
+        with pytest.warns(DamageWarning, match="examples 12-16 are missing in .*: they stay learned"):
             opened = Learner.open(tmp_path)
         assert opened.position == 17
         teach(opened, 17, 40)
@@ -176,7 +176,7 @@ class TestDamage:
         state = live(tmp_path)
         for path in (tmp_path / "saves").iterdir():
             path.write_bytes(b"junk")
-        with pytest.warns(DamageWarning, match="everything is learnt again"):
+        with pytest.warns(DamageWarning, match="everything is learned again"):
             opened = Learner.open(tmp_path)
         assert len(opened.notes) == 2
         assert same_state(opened.state_dict(), state)

@@ -46,6 +46,7 @@ def look(browser):
 
     def see(url, width=1280, scheme="light", touch=False):
         context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, has_touch=touch)
+        context.set_default_timeout(120_000)  # a busy machine is slow to draw
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
