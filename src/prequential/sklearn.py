@@ -97,7 +97,7 @@ class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type:
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms."""
-        return np.log(self.predict_proba(X))
+        return np.asarray(np.log(self.predict_proba(X)))
 
     def _learn(self, X: Any, y: Any, classes: Sequence[Any] | None, *, first: bool) -> Self:
         x = self._read(X, reset=first)
@@ -112,7 +112,8 @@ class OnlineClassifier(PickledLearner, ClassifierMixin, BaseEstimator):  # type:
         else:
             learner, known = self.learner_, unique_labels(self.classes_, y)
         learner.learn_many(x, y.tolist())
-        self.learner_, self.classes_ = learner, known
+        self.learner_: Learner = learner
+        self.classes_: np.ndarray = known
         return self
 
     def _make(self, classes: Sequence[Any] | None) -> Learner:

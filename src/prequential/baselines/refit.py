@@ -166,7 +166,7 @@ class Refit(JournaledLearner):
         """
         known = np.concatenate([np.full(self.lags, -1), ids]).astype(np.int64)
         at = len(known) - count + np.arange(count)
-        return known[at[:, None] - 1 - np.arange(self.lags)]
+        return np.asarray(known[at[:, None] - 1 - np.arange(self.lags)])
 
     def _take(self, class_ids: np.ndarray, late: np.ndarray | None) -> None:
         """Counts examples of which the last may be the one before a fit."""

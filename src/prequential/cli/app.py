@@ -233,8 +233,9 @@ def _execute(
 
 for command in (commands.compare, commands.experiment, commands.sweep, commands.pareto):
     app.command(command)
-for command in (look_commands.show, look_commands.runs, look_commands.report):
-    app.command(command)
+app.command(look_commands.show)
+app.command(look_commands.runs)
+app.command(look_commands.report)
 app.command(live_commands.predict)
 app.command(live_commands.learn)
 app.command(serve_app)

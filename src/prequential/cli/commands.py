@@ -80,7 +80,7 @@ def compare(
         )
     if not learners and before is None:
         raise PrequentialError("compare needs learners: --learners transformer kalman last-label, for example")
-    given = {"device": device, "checkpoint_seconds": checkpoint_seconds}
+    given: dict[str, Any] = {"device": device, "checkpoint_seconds": checkpoint_seconds}
     given = {**{name: value for name, value in given.items() if value is not None}, **reading.given_options()}
     with names_from(directory if before else None, trust=trust):
         plan = Plan(

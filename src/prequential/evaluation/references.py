@@ -45,8 +45,8 @@ class References:
     def _arrived(self, row: np.ndarray) -> np.ndarray:
         """How many labels had arrived when each of these rows was asked."""
         if self.label_batches > 1:
-            return row // self.label_batches * self.label_batches
-        return np.maximum(row - self.delay, 0)
+            return np.asarray(row // self.label_batches * self.label_batches)
+        return np.asarray(np.maximum(row - self.delay, 0))
 
     def add(self, ids: np.ndarray) -> None:
         """Adds the labels of the next rows, as numbers in the order in which labels were first seen."""

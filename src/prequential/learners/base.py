@@ -128,7 +128,7 @@ class OnlineLearner(SavedLearner):
         Labels by id may come late and in any order. The charge of the prediction that was made then is returned. The
         same label again is ignored, another one is refused. A label that comes before its prediction waits for it.
         """
-        if hasattr(y, "detach"):  # a tensor: it is the number in it
+        if hasattr(y, "detach") and hasattr(y, "item"):  # a tensor: it is the number in it
             y = y.item()
         if id is None:
             with self._guard.changing():

@@ -104,7 +104,7 @@ class WandB:
             resume="allow",
             dir=place,
             config=dict(settings),
-            mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
+            mode=os.environ.get("WANDB_MODE", "offline"),
             settings=wandb.Settings(silent=True, console="off"),
         )
 
