@@ -87,7 +87,7 @@ def test_without_its_stream_it_predicts_but_does_not_learn(tmp_path, change):
     learner = prequential.open(tmp_path / "run")
     before = learner.state_dict()
     assert np.array_equal(learner.predict_log_proba_many(x), expected)
-    with pytest.raises(BadInput, match=r"to learn on, the learner of .*run reads its past from .*sv") as error:
+    with pytest.raises(BadInput, match=r"to learn on, the learner of .*run reads its past from .*(sv|…)") as error:
         learner.learn_many(x, [0, 1, 2, 0, 1])
     assert len(str(error.value)) <= 300
     assert same_state(learner.state_dict(), before)
