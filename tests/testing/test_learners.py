@@ -449,7 +449,7 @@ MUTANTS = {  # what the check must say of each
         IdsLearned: "a prediction by id changed what was learned",
     },
     "check_threads": {Threads: "predictions during learning went wrong"},
-    "check_evaluate": {Evaluate: "evaluate cannot score what observe returns"},
+    "check_evaluate": {Evaluate: "of 131 examples 130 were scored"},
     "check_late_labels": {
         LateLabels: "the label of example 21 changed predictions that were asked before it arrived",
         LateLabelsInputs: "later inputs changed earlier predictions",
