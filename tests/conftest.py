@@ -1,11 +1,13 @@
 """What tests of several folders share, and one thread a process: several run at once and would fight for the cores."""
 
 import os
+import signal
 from contextlib import contextmanager
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background of a shell ignore Ctrl-C
 
 
 @pytest.fixture

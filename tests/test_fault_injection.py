@@ -37,7 +37,7 @@ def damaged(out: Path, *arguments: str, code: str | None = None) -> dict[str, An
     return found
 
 
-@pytest.mark.parametrize(("place", "count"), [("home", 18), ("run", 7), ("show", 6)])
+@pytest.mark.parametrize(("place", "count"), [("home", 10), ("run", 5), ("show", 3)])
 def test_each_fault_gives_the_same_result_or_one_sentence(tmp_path: Path, place: str, count: int) -> None:
     found = damaged(tmp_path, "--place", place, "--count", str(count), "--seed", "1")["places"][place]
     assert found["found"] == []
