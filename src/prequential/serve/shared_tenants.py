@@ -6,6 +6,7 @@ processes cannot make one tenant twice.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -54,41 +55,61 @@ class SharedTenants:
         self.tenants = tenants
         self._nc, self._js, self._close = nc, nc.jetstream(timeout=API_SECONDS), close
         self._seen = -1  # the last change that was taken over
+        self._lock = asyncio.Lock()  # one change or look at a time
+        self._making: set[str] = set()  # tenants that were made here and are not in the bucket yet
 
     async def refresh(self) -> None:
         """Takes over what others have changed; the files of tenants that are no more are removed."""
-        last = (await self._js.stream_info(f"KV_{BUCKET}")).state.last_seq
-        if last == self._seen:
-            return
+        async with self._lock:
+            last = (await self._js.stream_info(f"KV_{BUCKET}")).state.last_seq
+            if last == self._seen:
+                return
+            # one that is made while the bucket is read is not in it yet, but not deleted either
+            here = {name: self.tenants.get(name) for name in self.tenants.names() if name not in self._making}
+            found = await self._read(last)
+            for name, existing in here.items():
+                made = found.get(name, {}).get("created")
+                if existing is not None and self.tenants.get(name) == existing and made != existing.created:
+                    await self._remove(name)
+            for name, content in found.items():
+                try:
+                    self.tenants.adopt(content)
+                except (BadCheckpoint, BadInput, BadSetting) as error:
+                    self.tenants.problems[name] = str(error)
+            self._seen = last
+
+    async def _read(self, last: int) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         prefix = f"$KV.{BUCKET}."
         async for _, subject, headers, content in read(self._js, f"KV_{BUCKET}", f"{prefix}*", upto=last, newest=True):
             if not headers.get("KV-Operation") and not subject.endswith(ADMIN):
                 found[subject.removeprefix(prefix)] = json.loads(content)
-        for name in self.tenants.names():
-            existing = self.tenants.get(name)
-            if existing is not None and found.get(name, {}).get("created") != existing.created:
-                await self._remove(name)
-        for name, made in found.items():
-            try:
-                self.tenants.adopt(made)
-            except (BadCheckpoint, BadInput, BadSetting) as error:
-                self.tenants.problems[name] = str(error)
-        self._seen = last
+        return found
 
     async def create(self, tenant: Tenant) -> bool:
         """Tells all of a tenant that was made here; False where there is one of that name."""
-        from nats.js.errors import KeyWrongLastSequenceError
-
-        bucket = await self._js.key_value(BUCKET)
+        self._making.add(tenant.name)  # before anything is awaited
         try:
-            await bucket.create(tenant.name, _content(tenant))
-        except KeyWrongLastSequenceError:
-            await self._remove(tenant.name)
+            made = await self._put_new(tenant)
+        finally:
+            self._making.discard(tenant.name)
+        if made:
+            await self._tell()
+        else:
             self._seen = -1
             await self.refresh()
-            return False
-        await self._tell()
+        return made
+
+    async def _put_new(self, tenant: Tenant) -> bool:
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        async with self._lock:
+            bucket = await self._js.key_value(BUCKET)
+            try:
+                await bucket.create(tenant.name, _content(tenant))
+            except KeyWrongLastSequenceError:
+                await self._remove(tenant.name)
+                return False
         return True
 
     async def change(self, tenant: Tenant) -> None:
@@ -98,9 +119,10 @@ class SharedTenants:
 
     async def delete(self, name: str) -> None:
         """Removes a tenant everywhere, and its log."""
-        await (await self._js.key_value(BUCKET)).delete(name)
-        await self._js.purge_stream(STREAM, subject=SUBJECT + name)
-        await self._remove(name)
+        async with self._lock:
+            await (await self._js.key_value(BUCKET)).delete(name)
+            await self._js.purge_stream(STREAM, subject=SUBJECT + name)
+            await self._remove(name)
         await self._tell()
 
     async def admin_hash(self, mine: str) -> str:
