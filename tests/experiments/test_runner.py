@@ -11,7 +11,6 @@ import pytest
 from prequential.cli.app import main
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import runner
-from prequential.experiments.claims import write_claims
 from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, over_seeds
 from prequential.experiments.verdicts import claim_from_json
 from prequential.plots.studies import draw_instantaneous, draw_lines
@@ -78,17 +77,6 @@ def test_what_is_finished_is_not_run_again(tmp_path):
         runner.run_experiment("split-emnist", request(), tmp_path, jobs=0, options={"width": 32})
 
 
-def test_claims_of_several_experiments_on_one_page(tmp_path):
-    for name in ("cloc-chunk", "split-emnist"):
-        runner.run_experiment(name, request(seeds=1), tmp_path / name, jobs=0)
-    assert write_claims([tmp_path], tmp_path / "claims.md") == 4
-    page = (tmp_path / "claims.md").read_text()
-    assert page.index("## split-emnist") < page.index("## cloc-chunk")
-    assert "Of 4 claims 2 hold, 2 do not, 0 cannot be said." in page
-    with pytest.raises(BadInput, match="there are no results of experiments in"):
-        write_claims([tmp_path / "none"], tmp_path / "page.md")
-
-
 def test_what_is_finished_beside_it_is_not_run_again(tmp_path):
     runner.run_experiment("split-emnist", request(seeds=1), tmp_path / "one", jobs=0)
     results = runner.run_experiment("cloc-chunk", request(seeds=2), tmp_path / "two", jobs=0)
@@ -107,6 +95,8 @@ def test_it_concludes_from_what_is_finished(tmp_path):
     assert "Not run yet: streams=1,seed=1; streams=2,seed=1." in (tmp_path / "out" / "result.md").read_text()
     results = runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=0, budget=1e-9)
     assert len(results) == 2
+    results = runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=1, budget=0.0001)
+    assert len(results) == 2  # what cannot fit is not started
 
 
 def test_what_an_earlier_version_wrote_is_read(tmp_path):
@@ -121,7 +111,7 @@ def test_mistakes_get_a_sentence(tmp_path, capsys):
         (["split-emist"], "unknown experiment 'split-emist'"),
         (["split-emnist", "--seeds", "0"], "seeds (0) must be at least 1"),
         (["split-emnist", "--stream", "nowhere.npz"], "neither a known stream nor a path that exists"),
-        (["split-emnist", "x"], "only `claims` takes folders"),
+        (["split-emnist", "x"], "only `claims`, `record` and `all` take folders"),
     ):
         with pytest.raises(SystemExit):
             main(["experiment", *arguments, "--out", str(tmp_path / "out")])

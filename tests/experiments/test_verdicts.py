@@ -26,7 +26,7 @@ def verdict(values, least=0.05, **more):
         ([0.01, 0.011, 0.012], "does not hold", ""),  # an effect, but less than counts
         ([0.1, 0.0, 0.12], "cannot be said", "within seed noise"),
         ([0.5], "cannot be said", "one seed"),
-        ([], "cannot be said", "not run: few, many"),
+        ([], "cannot be said", "no results for few, many"),
     ],
 )
 def test_verdicts(values, expected, reason):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from prequential.experiments.cloc_common import STREAM, beside, swept, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
 from prequential.experiments.rate_sweeps import best_of, best_rate_by_seed, figures_of_sweep, say_rates
-from prequential.experiments.verdicts import judge, say_number
+from prequential.experiments.verdicts import judge, say_rate
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 CRITICAL = 0.9  # of the best accuracy: a chunk size that has less is critical
@@ -65,7 +65,7 @@ def claims(results: Results) -> list[Claim]:
             arms=rates,
             effect=lambda small, large: large - small,
             least=0.5,
-            shown=say_number,
+            shown=say_rate,
             beside=say_rates(best),
             unless=too_short(results) or few or edge,
         ),

@@ -52,7 +52,7 @@ def claims(results: Results) -> list[Claim]:
         for name, tag in (("with", "with context"), ("without", "no attention"))
     }
     fixed = "ten classes that never change need no context" if not results.request.of(0, 0, 1) else ""
-    cost = "CLOC's photographs are needed, and {} runs of about 1e19 multiply-accumulates"
+    cost = "CLOC's photographs are needed, and {} runs of 2e18 to 4e18 multiply-accumulates each"
     found = [
         judge(
             "Learned from scratch, the network and the context work together.",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from prequential.experiments.cloc_common import STREAM, beside, swept, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
 from prequential.experiments.rate_sweeps import best_of, best_rate_by_seed, edge_of_loser, figures_of_sweep, say_rates
-from prequential.experiments.verdicts import judge, say_number
+from prequential.experiments.verdicts import judge, say_rate
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
 
@@ -60,7 +60,7 @@ def claims(results: Results) -> list[Claim]:
             arms=rates,
             effect=lambda *steps: 1.5 - (max(steps) - min(steps)),
             least=0.0,
-            shown=say_number,
+            shown=say_rate,
             beside=say_rates(best),
             unless=unless or ("not run: at least three rates" if rates_run < 3 else edge),
         ),

@@ -183,8 +183,8 @@ def _say_effect(claim: Claim) -> str:
     if not effect or effect.get("mean") is None:
         return ""
     mean, low, high, least = (effect[name] for name in ("mean", "low", "high", "least"))
-    interval = "" if low is None else f" [{low:.3f}, {high:.3f}] over {effect['seeds']} seeds"
-    return f"; effect {mean:.3f}{interval}, needed {least:g}"
+    interval = "" if low is None else f" [{low:.3g}, {high:.3g}] over {effect['seeds']} seeds"
+    return f"; effect {mean:.3g}{interval}, needed {least:g}"
 
 
 def say_verdict(claim: Claim) -> str:

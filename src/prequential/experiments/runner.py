@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import NAMES, find_experiment
+from prequential.experiments.budget import estimate_seconds
 from prequential.experiments.experiment import CaptionedFigure, Claim, Outcome, Request, Results, Trial
 from prequential.experiments.result_pages import read_results, show, write_results
 from prequential.experiments.shared_runs import finished_runs, key_of
@@ -90,7 +92,8 @@ def run_experiment(
     options
         Settings of all transformers that are to differ from the experiment's: {"precision": "bfloat16"}.
     budget
-        Seconds after which it stops, saves the runs under way, and concludes from those that are finished.
+        Seconds after which it stops, saves the runs under way, and concludes from those that are finished. Runs that
+        would take longer than what is left are not started.
     tier
         Runs only trials up to this tier; the others count as not run.
     partial
@@ -100,6 +103,7 @@ def run_experiment(
     """
     console = console or Console(quiet=True)
     experiment = find_experiment(name)
+    end = math.inf if budget is None else time.monotonic() + budget
     trials = [replace(trial, settings=trial.settings.changed(**options or {})) for trial in experiment.trials(request)]
     for option in request.reading:
         values = {repr(trial.run.get(option)) for trial in trials}
@@ -140,8 +144,8 @@ def run_experiment(
                     display,
                     threads=threads,
                     trust=True,  # they were written just now
-                    may_start=_not_made_elsewhere(todo, request, directory),
-                    deadline=None if budget is None else time.monotonic() + budget,
+                    may_start=_worth_starting(todo, request, directory, end),
+                    deadline=None if budget is None else end,
                 ):
                     return None
             all_jobs = _share(all_jobs, trials, request, directory)
@@ -198,12 +202,17 @@ def _share(all_jobs: list[TrialJob], trials: list[Trial], request: Request, dire
     return shared
 
 
-def _not_made_elsewhere(todo: list[tuple[Trial, TrialJob]], request: Request, directory: Path) -> Callable[[Job], bool]:
-    """Whether a job is still to do when it is its turn: another experiment may have made the same run meanwhile."""
+def _worth_starting(
+    todo: list[tuple[Trial, TrialJob]], request: Request, directory: Path, end: float
+) -> Callable[[Job], bool]:
+    """Whether a job is to be started when it is its turn: it fits, and no other experiment has made it meanwhile."""
     trials = {job.directory: (trial, job) for trial, job in todo}
 
     def may_start(job: Job) -> bool:
         trial, own = trials[job.directory]
+        left = end - time.monotonic()
+        if math.isfinite(left) and estimate_seconds(trial, request, job.directory) > left:
+            return False
         return key_of(*_settings(trial, request, 1, own)) not in finished_runs(directory)
 
     return may_start

@@ -50,6 +50,7 @@ def figures_of_tasks(results: Results, arms: dict[str, Results]) -> dict[str, Ca
     groups = {name: of.scores() for name, of in arms.items() if of.outcomes}
     seeds = len(results.values("seed"))
     over = f"averaged over {seeds} seeds" if seeds > 1 else "one seed"
+    faint = "faint, of every example, not smoothed; dark, " if len(groups) == 1 else ""
     found = {}
     if all(o.has_records for o in results.outcomes):
         every = {name: [o.every_example() for o in of.outcomes] for name, of in arms.items() if of.outcomes}
@@ -57,8 +58,8 @@ def figures_of_tasks(results: Results, arms: dict[str, Results]) -> dict[str, Ca
         if starts is not None:
             found["examples"] = CaptionedFigure(
                 draw_every_example(every, starts),
-                f"Error and log-loss in the first and in the last ten tasks, {over}: faint, of every example, not "
-                "smoothed; dark, of 20 examples that follow each other within a task; dashed, over all so far.",
+                f"Error and log-loss in the first and in the last ten tasks, {over}: {faint}of 20 examples that follow "
+                "each other within a task; dashed, over all so far.",
             )
     return {
         **found,

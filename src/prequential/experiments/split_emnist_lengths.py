@@ -50,7 +50,7 @@ def claims(results: Results) -> list[Claim]:
     return [
         judge(
             "Longer tasks give a higher average.",
-            paper="(Its figures by the length of the tasks; with 1000 examples a task it becomes a few-shot learner.)",
+            paper="Detailed look at the within-task performance for the scenario with 1000 examples per task.",
             criterion="the longest tasks have at least 5 points of average accuracy more than the shortest",
             arms={f"{length} examples": of.by_seed() for length, of in arms.items()},
             effect=lambda *values: values[-1] - values[0],

@@ -78,7 +78,7 @@ def claims(results: Results) -> list[Claim]:
         ),
         judge(
             "More streams help.",
-            paper="(Average accuracy at the end of the sequence for different amount of replay and learning-rates.)",
+            paper="Average accuracy at the end of the sequence for different amount of replay (epochs) and learning-rates.",
             criterion="at its best step size, the largest E has at least 5 points of average accuracy more than E = 1",
             arms={f"E {number}": of.accuracy for number, of in best.items()},
             effect=lambda *values: values[-1] - values[0],

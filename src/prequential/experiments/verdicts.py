@@ -177,14 +177,14 @@ def judge(
     effects = {} if absent or not arms or unless.startswith("not run") else paired(effect, *arms.values())
     over = interval(list(effects.values())) if effects else Interval(math.nan, None, None, 0)
     if not unless and absent:
-        unless = f"not run: {', '.join(absent)}"
+        unless = f"no results for {', '.join(absent)}"
     verdict, reason = decide(over, least, unless=unless)
     return Claim(
         says=says,
         paper=paper,
         measure=measure,
         criterion=criterion,
-        found="; ".join(part for part in (found, beside) if part) or "not run",
+        found="; ".join(part for part in (found, beside) if part) or "nothing",
         verdict=verdict,
         reason=reason,
         values={name: {str(seed): value for seed, value in values.items()} for name, values in arms.items()},
@@ -232,6 +232,16 @@ def say_nats(interval: Interval) -> str:
 def say_number(interval: Interval) -> str:
     around = "" if interval.half is None else f" ± {interval.half:.3f}"
     return f"{interval.mean:.3f}{around}"
+
+
+def say_rate(interval: Interval) -> str:
+    """A learning rate, from its logarithm to the base 3.
+
+    >>> say_rate(Interval(-1.561, None, None, 1))
+    'α₀ 0.18'
+    """
+    around = "" if not interval.half else f" ×/÷ {3**interval.half:.2g}"
+    return f"α₀ {3**interval.mean:.2g}{around}"
 
 
 def claim_from_json(saved: dict[str, Any]) -> Claim:

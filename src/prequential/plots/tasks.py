@@ -19,7 +19,7 @@ SHARES = ((0.0, 0.1), (0.1, 0.2), (0.2, 0.3), (0.45, 0.55), (0.9, 1.0))  # of th
 def draw_every_example(groups: dict[str, list[dict[str, np.ndarray]]], task_starts: np.ndarray) -> Figure:
     """Error and log-loss in the first and in the last ten tasks, averaged over the seeds and over nothing else.
 
-    Faint lines are single examples. Dark lines are means of 20 examples that follow each other within a task; they never
+    Faint lines are single examples, where there is one name. Dark lines are means of 20 examples that follow each other within a task; they never
     reach over the end of one. Dashed lines are averages from the first example of the stream on.
 
     Parameters
@@ -52,7 +52,8 @@ def draw_every_example(groups: dict[str, list[dict[str, np.ndarray]]], task_star
                 mean = np.mean([seed[what][:length] for seed in some], axis=0)
                 so_far = np.cumsum(mean) / np.arange(1, length + 1)
                 where = np.arange(length)[shown]
-                axes.plot(where, mean[shown], color=color, lw=0.35, alpha=0.3, rasterized=True)
+                if len(groups) == 1:  # those of several would hide each other
+                    axes.plot(where, mean[shown], color=color, lw=0.35, alpha=0.3, rasterized=True)
                 blocks = [_blocks(mean, int(a), int(b)) for a, b in zip(first, last, strict=True)]
                 axes.plot(*np.concatenate(blocks, axis=1), color=color, lw=1.2, label=name)
                 axes.plot(where, so_far[shown], color=color, lw=1.2, ls=(0, (4, 2)))
