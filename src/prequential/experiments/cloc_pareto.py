@@ -55,7 +55,7 @@ def trials(request: Request) -> list[Trial]:
                 changes["lr_decay_examples"] = length
             settings = base(request).changed(**changes)
             found += over_seeds(request, settings, {"model": model, **point}, run=run, tier=1 + i // 20)
-    return found
+    return sorted(found, key=lambda trial: (trial.tier, trial.tags["seed"])) if request.scale == "medium" else found
 
 
 def figures(results: Results) -> dict[str, CaptionedFigure]:
