@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from prequential.cli.app import main
 from prequential.errors import BadInput, BadSetting
 from prequential.experiments import runner
-from prequential.experiments.claims import write_claims
 from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, over_seeds
+from prequential.experiments.verdicts import claim_from_json
 from prequential.plots.studies import draw_instantaneous, draw_lines
 
 SMALL = PAPER.changed(width=16, depth=1, window=32, chunk_size=20, num_streams=2)
@@ -30,7 +31,10 @@ TINY = SimpleNamespace(
         ),
         "curves": CaptionedFigure(draw_instantaneous({"pi": results.scores()}), "Something else."),
     },
-    claims=lambda results: [Claim("More is more.", f"{results.mean():.1%}", True), Claim("Less is more.", "no", False)],
+    claims=lambda results: [
+        Claim(says="More is more.", found=f"{results.mean():.1%}", verdict="holds"),
+        Claim(says="Less is more.", found="no", verdict="does not hold"),
+    ],
 )
 
 
@@ -54,11 +58,15 @@ def test_runs_draws_and_concludes(tmp_path):
     assert saved["outcomes"][1]["accuracy"] == results.outcomes[1].accuracy
     page = (tmp_path / "out" / "result.md").read_text()
     assert page.startswith("# A tiny experiment.")
-    assert "| Less is more. | no | does not hold |" in page
+    assert "| Less is more. |  | no | does not hold |" in page
+    assert saved["missing"] == []
+    assert saved["outcomes"][0]["measures"]["last_tenth"] >= 0
+    assert re.fullmatch(r"[\w.-]+", saved["commit"])
     assert str(tmp_path) not in page
 
 
 def test_what_is_finished_is_not_run_again(tmp_path):
+    tmp_path /= "out"
     runner.run_experiment("split-emnist", request(seeds=1), tmp_path, jobs=0)
     records = tmp_path / "runs" / "streams=1,seed=0" / "records"
     before = {path: path.stat().st_mtime_ns for path in records.iterdir()}
@@ -69,15 +77,33 @@ def test_what_is_finished_is_not_run_again(tmp_path):
         runner.run_experiment("split-emnist", request(), tmp_path, jobs=0, options={"width": 32})
 
 
-def test_claims_of_several_experiments_on_one_page(tmp_path):
-    for name in ("cloc-chunk", "split-emnist"):
-        runner.run_experiment(name, request(seeds=1), tmp_path / name, jobs=0)
-    assert write_claims([tmp_path], tmp_path / "claims.md") == 4
-    page = (tmp_path / "claims.md").read_text()
-    assert page.index("## split-emnist") < page.index("## cloc-chunk")
-    assert "2 of 4 hold, 2 do not, 0 cannot be decided." in page
-    with pytest.raises(BadInput, match="there are no results of experiments in"):
-        write_claims([tmp_path / "none"], tmp_path / "page.md")
+def test_what_is_finished_beside_it_is_not_run_again(tmp_path):
+    runner.run_experiment("split-emnist", request(seeds=1), tmp_path / "one", jobs=0)
+    results = runner.run_experiment("cloc-chunk", request(seeds=2), tmp_path / "two", jobs=0)
+    assert [o.directory.parent.parent.name for o in results.outcomes] == ["one", "two", "one", "two"]
+    assert len(list((tmp_path / "two" / "runs").iterdir())) == 2
+
+
+def test_it_concludes_from_what_is_finished(tmp_path):
+    with pytest.raises(BadInput, match="none of the 4 runs of split-emnist finished; nothing was run to its end yet"):
+        runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=0, partial=True)
+    runner.run_experiment("split-emnist", request(seeds=1), tmp_path / "out", jobs=0)
+    results = runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=0, partial=True)
+    assert len(results) == 2
+    saved = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert saved["missing"] == ["streams=1,seed=1", "streams=2,seed=1"]
+    assert "Not run yet: streams=1,seed=1; streams=2,seed=1." in (tmp_path / "out" / "result.md").read_text()
+    results = runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=0, budget=1e-9)
+    assert len(results) == 2
+    results = runner.run_experiment("split-emnist", request(), tmp_path / "out", jobs=1, budget=0.0001)
+    assert len(results) == 2  # what cannot fit is not started
+
+
+def test_what_an_earlier_version_wrote_is_read(tmp_path):
+    old = {"experiment": "split-emnist", "outcomes": [], "figures": {}, "failures": [], "command": "prequential"}
+    old["claims"] = [{"says": "Old.", "found": "it was so", "holds": None}]
+    (tmp_path / "results.json").write_text(json.dumps(old))
+    assert claim_from_json(runner.read_results(tmp_path)["claims"][0]).verdict == "cannot be said"
 
 
 def test_mistakes_get_a_sentence(tmp_path, capsys):
@@ -85,7 +111,7 @@ def test_mistakes_get_a_sentence(tmp_path, capsys):
         (["split-emist"], "unknown experiment 'split-emist'"),
         (["split-emnist", "--seeds", "0"], "seeds (0) must be at least 1"),
         (["split-emnist", "--stream", "nowhere.npz"], "neither a known stream nor a path that exists"),
-        (["split-emnist", "x"], "only `claims` takes folders"),
+        (["split-emnist", "x"], "only `claims`, `record` and `all` take folders"),
     ):
         with pytest.raises(SystemExit):
             main(["experiment", *arguments, "--out", str(tmp_path / "out")])

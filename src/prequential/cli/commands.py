@@ -115,10 +115,13 @@ def experiment(
     name: str,
     /,
     *folders: Path,
-    scale: Literal["small", "paper"] = "small",
-    seeds: int = 1,
+    scale: Literal["small", "medium", "paper"] = "small",
+    seeds: int | None = None,
     stream: str | None = None,
     jobs: int | None = None,
+    budget: str | None = None,
+    tier: int | None = None,
+    partial: Annotated[bool, Parameter(negative=())] = False,
     precision: Literal["float32", "bfloat16"] | None = None,
     out: Path | None = None,
     reading: Annotated[StreamSettings, STREAM] = StreamSettings(),  # noqa: B008 (frozen)
@@ -131,29 +134,42 @@ def experiment(
     Parameters
     ----------
     name
-        Which one; `list` shows all of them, with the data and the time that each takes, and `claims FOLDER...` makes the page on all claims from the results in
-        folders.
+        Which one; `list` shows all of them, with the data and the time that each takes. `all` runs as much as fits into
+        --budget, what is worth most first. `claims FOLDER...` writes the page on all claims from the results in folders,
+        `record FOLDER...` the paper's figures with ours beside them, and all numbers as all.json.
     folders
-        For `claims`: where results are.
+        For `claims` and `record`: where results are. For `all`: the data that is not generated, as emnist:PATH and
+        cifar100:PATH.
     scale
-        small: minutes on two cores. paper: the paper's sizes.
+        small: minutes on two cores. medium: hours, half a million examples of `photos`. paper: the paper's sizes.
     seeds
-        How many seeds.
+        How many seeds; by default 3 at medium scale and 1 otherwise.
     stream
         The data, as for `run`: emnist:PATH, cifar100:PATH, or a folder of features extracted from CLOC. Without it the
         experiments on CLOC run on `photos`, a stand-in.
     jobs
         How many runs at a time; by default as many as there are cores, which they share.
+    budget
+        Stop after this time, such as 90m or 10h: the runs under way are saved, and the results are of those that are
+        finished.
+    tier
+        Run only the trials up to this tier; those of tier 1 are worth most.
+    partial
+        Run nothing; draw and conclude from what is finished.
     precision
         Number format of the matrix products, where it is to differ from the experiment's.
     out
-        Directory for runs, figures and results; by default runs/experiments/NAME-SCALE. For `claims`: the page.
+        Directory for runs, figures and results; by default runs/experiments/NAME-SCALE. For `claims` and `record`: the
+        page. For `all`: a folder with one for each experiment, by default runs/experiments.
     """
     from rich.console import Console
 
     from prequential.experiments import find_experiment
+    from prequential.experiments.budget import parse_duration
     from prequential.experiments.claims import write_claims
-    from prequential.experiments.experiment import Request
+    from prequential.experiments.experiment import SEEDS, Request
+    from prequential.experiments.record import write_record
+    from prequential.experiments.run_all import run_all
     from prequential.experiments.runner import list_experiments, run_experiment
 
     console = Console(highlight=False)
@@ -165,8 +181,26 @@ def experiment(
         count = write_claims(list(folders) or [Path("runs/experiments")], page)
         console.print(f"{count} claims in {page}")
         return
+    if name == "record":
+        page = out or Path("reproduction.md")
+        numbers = write_record(list(folders) or [Path("runs/experiments")], page)
+        console.print(f"the record is in {page}, all numbers in {numbers}", soft_wrap=True)
+        return
+    if name == "all":
+        if budget is None:
+            raise PrequentialError("`all` takes days: say how long it may run, such as --budget 10h")
+        done = run_all(
+            parse_duration(budget),
+            out or Path("runs/experiments"),
+            streams=[str(folder) for folder in folders],
+            jobs=jobs,
+            console=console,
+        )
+        console.print(f"results of {', '.join(done) or 'no experiment'}; the same command goes on", soft_wrap=True)
+        return
     if folders:
-        raise PrequentialError(f"only `claims` takes folders; {name} was given {folders[0]}")
+        raise PrequentialError(f"only `claims`, `record` and `all` take folders; {name} was given {folders[0]}")
+    seeds = SEEDS[scale] if seeds is None else seeds
     if seeds < 1:
         raise PrequentialError(f"seeds ({seeds}) must be at least 1")
     request = Request(
@@ -177,7 +211,9 @@ def experiment(
     )
     directory = out or Path("runs", "experiments", f"{name}-{scale}")
     options = {} if precision is None else {"precision": precision}
-    if run_experiment(name, request, directory, jobs=jobs, options=options, console=console) is None:
+    seconds = None if budget is None else parse_duration(budget)
+    how: dict[str, Any] = {"jobs": jobs, "options": options, "budget": seconds, "tier": tier, "partial": partial}
+    if run_experiment(name, request, directory, **how, console=console) is None:
         console.print(f"stopped; the same command resumes it in {directory}", soft_wrap=True)
 
 

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prequential.errors import BadInput
-from prequential.experiments import NAMES
-from prequential.experiments.runner import claims_table, read_results
+from prequential.experiments.result_pages import claims_table
+from prequential.experiments.stored import decided, read_all
+from prequential.experiments.verdicts import Verdict
 from prequential.storage.files import write_atomically
+
+ABOUT = """\
+# The paper's claims, and what was found
+
+`prequential experiment claims` writes this page from the stored numbers of the experiments. The criterion of a claim
+is written in the file of its experiment, with the paper's own measure and the least effect that counts. It **holds**
+if the 95 % interval of the effect over the seeds is above that least effect, **does not hold** if the interval is
+below, and otherwise **cannot be said**; nor can it with one seed, where the best value is at the edge of what was
+tried, or where the runs are too short. Seeds are paired: equal seeds have equal streams. `photos` is a stand-in for
+CLOC, not CLOC itself. Numbers are means over the seeds, ± half of the 95 % t interval.
+"""
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be said")
 
 
 def write_claims(folders: list[Path], out: Path) -> int:
@@ -20,35 +32,18 @@ def write_claims(folders: list[Path], out: Path) -> int:
     out
         The page.
     """
-    directories = sorted(
-        {
-            path.parent
-            for folder in folders
-            for path in (folder / "results.json", *folder.glob("*/results.json"))
-            if path.is_file()
-        }
-    )
-    if not directories:
-        raise BadInput(f"there are no results of experiments in {', '.join(map(str, folders))}")
-    many = sorted(
-        (read_results(folder) | {"folder": folder} for folder in directories),
-        key=lambda r: NAMES.index(r["experiment"]),
-    )
-    lines = [
-        "# The paper's claims, and what was found",
-        "",
-        "`prequential experiment claims` writes this page from the stored results of the experiments, each of which states",
-        "how it was run. A claim holds if the numbers come out in the order it predicts, at the size and with the seeds of",
-        "the run; small runs say little about 37 million photos. `photos` is a stand-in for CLOC, not CLOC itself.",
-        "",
-    ]
-    for saved in many:
-        if saved["claims"]:
-            lines += [f"## {saved['experiment']}", "", f"`{saved['command']}`", "", *claims_table([saved]), ""]
-    held = [claim["holds"] for saved in many for claim in saved["claims"]]
-    lines.insert(
-        6,
-        f"{held.count(True)} of {len(held)} hold, {held.count(False)} do not, {held.count(None)} cannot be decided.\n",
-    )
-    write_atomically(out, "\n".join(lines).encode())
-    return len(held)
+    lines, verdicts = [], []
+    for saved in read_all(folders):
+        claims = decided(saved)
+        verdicts += [claim.verdict for claim in claims]
+        when = f", commit {saved['commit']}, {saved['date']}" if "commit" in saved else ""
+        lines += [f"## {saved['experiment']}", "", f"`{saved['command']}`{when}", ""]
+        if not any("measures" in outcome for outcome in saved["outcomes"]):
+            lines += ["Of an earlier version: what it did not store has no results here.", ""]
+        if saved.get("missing"):
+            lines += [f"{len(saved['missing'])} of its runs are not finished.", ""]
+        lines += [*claims_table(claims), ""]
+    counts = [verdicts.count(verdict) for verdict in VERDICTS]
+    head = f"Of {len(verdicts)} claims {counts[0]} hold, {counts[1]} do not, {counts[2]} cannot be said.\n"
+    write_atomically(out, "\n".join([ABOUT, head, *lines]).encode())
+    return len(verdicts)

@@ -1,17 +1,17 @@
 """What the experiments on CLOC's features have in common.
 
 The stream is `photos`, a stand-in, unless a folder of features extracted from CLOC is given with `--stream`.
+
+At medium scale all of them use the same model and the first 500,000 examples, so that they share runs: the model as it
+is stands in `cloc-features`, `cloc-table`, `cloc-stopping` and in every sweep, and is run once.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from prequential.evaluation.scores import Scores
 from prequential.experiments.experiment import PAPER, CaptionedFigure, Request, Results, Trial, over_seeds
-from prequential.plots.studies import draw_instantaneous, draw_lines
+from prequential.experiments.verdicts import say_share, t_interval
+from prequential.plots.studies import draw_instantaneous
 from prequential.settings import Settings
 
 STREAM = "photos"
@@ -19,30 +19,54 @@ SMALL = PAPER.changed(width=128, depth=2, window=256, chunk_size=64, num_streams
 SETTINGS = {"streams": "num_streams", "chunk": "chunk_size"}  # what tags of trials and their folders stand for
 BASE = PAPER.changed(width=1024, depth=4, window=512, chunk_size=256, num_streams=8, learning_rate=0.03)
 SMALL_EXAMPLES = 20_000
+MEDIUM_EXAMPLES = 500_000
+PAPER_EXAMPLES = 37_093_769  # of CLOC, as the paper downloaded it
 RATES = (0.06, 0.18, 0.5)
+MEDIUM_RATES = (0.18, 0.06, 0.5, 0.02, 1.5)  # the most valuable first
 PAPER_RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+TOO_FEW = 100_000  # examples of `photos` in which a transformer has hardly begun to use its context
 
 
 def base(request: Request) -> Settings:
-    return SMALL if request.small else BASE
+    settings: Settings = request.of(SMALL, SMALL, BASE)
+    return settings
 
 
 def examples(request: Request, share: float = 1.0) -> dict[str, int]:
     """How much of the stream is run over; all of it at paper scale."""
-    return {"examples": int(SMALL_EXAMPLES * share)} if request.small else {}
+    given: dict[str, int] = request.of({"examples": int(SMALL_EXAMPLES * share)}, {"examples": MEDIUM_EXAMPLES}, {})
+    return given
 
 
-def judged(results: Results) -> float:
-    """What claims are about: mean accuracy, over the last tenth where the stream is short.
-
-    The start is most of a short stream, and there the transformer has not found out yet what its context is for.
-    """
-    return float(np.mean(results.latest())) if results.request.small else results.mean()
+def two_token(pi: Settings) -> Settings:
+    """The 2-token model beside a pi-transformer: twice as deep, as in the paper, and two tokens an example."""
+    return pi.changed(model="two-token", depth=2 * pi.depth, window=2 * pi.window)
 
 
-def describe_judged(text: str, on_average: str, request: Request) -> str:
-    """What claims say: the accuracies that they are about, and beside them those over the whole stream."""
-    return f"over the last tenth {text}; over all of it {on_average}" if request.small else text
+def too_short(results: Results) -> str:
+    """Why nothing can be said about a short run on `photos`: its context is not used yet."""
+    if not results.outcomes or results.examples >= TOO_FEW or not results.request.stream.startswith("photos"):
+        return ""
+    return f"the runs of {results.examples:,} examples are too short: the context is not used yet"
+
+
+def latest(arms: dict[str, Results]) -> str:
+    """The accuracies over the last tenth, which stand beside the averages."""
+    found = {name: list(of.by_seed("last_tenth").values()) for name, of in arms.items()}
+    said = ", ".join(f"{name} {say_share(t_interval(values))}" for name, values in found.items() if values)
+    return f"over the last tenth {said}" if said else ""
+
+
+def nats(arms: dict[str, Results]) -> str:
+    """The log-losses over the whole stream, which stand beside the accuracies."""
+    found = {name: list(of.by_seed("log_loss").values()) for name, of in arms.items()}
+    said = ", ".join(f"{name} {t_interval(values).mean:.3f}" for name, values in found.items() if values)
+    return f"in nats {said}" if said else ""
+
+
+def beside(arms: dict[str, Results]) -> str:
+    """Both measures that decide nothing."""
+    return "; ".join(part for part in (nats(arms), latest(arms)) if part)
 
 
 def figure_of_latest(groups: dict[str, list[Scores]]) -> CaptionedFigure:
@@ -53,53 +77,34 @@ def figure_of_latest(groups: dict[str, list[Scores]]) -> CaptionedFigure:
     )
 
 
-def rates(request: Request) -> tuple[float, ...]:
-    """The learning rates alpha_0 that are swept; the paper sweeps seven."""
-    return RATES if request.small else PAPER_RATES
+# Sweeps: a setting, with several learning rates for each of its values.
 
 
-def swept(request: Request, tag: str, values: tuple[int, ...], **more: Any) -> list[Trial]:
-    """Every value of the setting that a tag stands for, with every learning rate."""
-    return [
-        trial
-        for value in values
-        for rate in rates(request)
-        for trial in over_seeds(
-            request,
-            base(request).changed(**{SETTINGS.get(tag, tag): value, "learning_rate": rate, **more}),
-            {tag: value, "rate": rate},
-            run=examples(request),
-        )
-    ]
+def swept(request: Request, tag: str, values: tuple[int, ...], *, both: bool = False) -> list[Trial]:
+    """Every value of the setting that a tag stands for, with every learning rate; with 2-token beside pi if `both`.
+
+    At medium scale in this order: all values at the usual rate with all seeds; other rates with the first seed; the same
+    for 2-token, one tier later; other rates with the other seeds.
+    """
+    rates: tuple[float, ...] = request.of(RATES, MEDIUM_RATES, PAPER_RATES)
+    found = []
+    for model in ("pi", "two-token") if both and not request.small else ("pi",):
+        late = model == "two-token"
+        for value in values:
+            for i, rate in enumerate(rates):
+                settings = base(request).changed(**{SETTINGS.get(tag, tag): value})
+                settings = (two_token(settings) if late else settings).changed(learning_rate=rate)
+                tags = {**({"model": model} if late else {}), tag: value, "rate": rate}
+                for trial in over_seeds(request, settings, tags, run=examples(request)):
+                    found.append(_placed(trial, i, late) if request.scale == "medium" else trial)
+    return sorted(found, key=lambda trial: (trial.tier, trial.tags["seed"])) if request.scale == "medium" else found
 
 
-def figures_of_sweep(results: Results, setting: str, over: str) -> dict[str, CaptionedFigure]:
-    """Average accuracy by learning rate, a line for each value of a setting; and by setting, at its best rate."""
-
-    def accuracies(**tags: Any) -> list[float]:
-        return [o.accuracy for o in results.where(**tags).outcomes]
-
-    lines = {
-        f"{over.split()[-1]} = {value}": {
-            rate: accuracies(**{setting: value, "rate": rate}) for rate in results.values("rate")
-        }
-        for value in results.values(setting)
-    }
-    best = {
-        value: accuracies(**{setting: value, "rate": rate})
-        for value, (rate, _) in results.best(setting, "rate").items()
-    }
-    return {
-        "rates": CaptionedFigure(
-            draw_lines(lines, over="learning rate α₀ (step size α₀/D)"),
-            f"Average accuracy by learning rate, a line for each {over}.",
-        ),
-        "best": CaptionedFigure(
-            draw_lines({"pi": best}, over=over), f"Average accuracy by the {over}, each at its best learning rate."
-        ),
-    }
-
-
-def say_best(results: Results, setting: str) -> str:
-    best = results.best(setting, "rate")
-    return ", ".join(f"{value}: {mean:.1%} (rate {rate:g})" for value, (rate, mean) in best.items())
+def _placed(trial: Trial, rate: int, late: bool) -> Trial:
+    """A trial of a sweep with its tier, by the place of its rate in the list."""
+    tier = 1 if rate == 0 else 2 if rate < 3 else 3
+    if rate and trial.tags["seed"]:
+        tier = 4
+    if late:
+        tier = {1: 2 if trial.tags["seed"] == 0 else 3}.get(tier, 4)
+    return Trial(tags=trial.tags, settings=trial.settings, learner=trial.learner, run=trial.run, tier=tier)

@@ -7,7 +7,11 @@ An experiment is a module with
 * `STREAM`, the stream it runs on by default;
 * `trials(request)`, the runs it needs;
 * `figures(results)`, by name;
-* `claims(results)`, what the paper says and whether it held.
+* `claims(results)`, what the paper says and whether it held, decided by `verdicts.judge`;
+* if claims need more numbers than those of `Outcome`, `measures(scores)`: they are stored with the results, so that
+  claims can be decided again without the runs.
+
+Trials may be missing, from `figures` and `claims` too: an experiment can be stopped at any time and say what it knows.
 """
 
 from __future__ import annotations
@@ -17,14 +21,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib.figure import Figure
 
+from prequential.evaluation.records import read_records
 from prequential.evaluation.scores import Scores
+from prequential.experiments.verdicts import BySeed, Claim
 from prequential.runs.run_settings import RunSettings
 from prequential.runs.stored_scores import label_protocol
 from prequential.settings import Settings
 
-Scale = Literal["small", "paper"]
+__all__ = [
+    "ON_IMAGES",
+    "PAPER",
+    "SEEDS",
+    "CaptionedFigure",
+    "Claim",
+    "Outcome",
+    "Request",
+    "Results",
+    "Scale",
+    "Trial",
+    "over_seeds",
+]
+
+Scale = Literal["small", "medium", "paper"]
+SEEDS = {"small": 1, "medium": 3, "paper": 1}  # by default
 
 # The learner of the paper on features: a plain pi-transformer, of sizes that the experiments set.
 PAPER = Settings(method="paper", recent_window=0)
@@ -43,6 +65,10 @@ class Request:
     stream: str
     reading: dict[str, Any] = field(default_factory=dict)
     """Options of the stream that win over the experiment's own, as for a run: {"label_batches": 100}."""
+
+    def of(self, small: Any, medium: Any, paper: Any) -> Any:
+        """What belongs to the scale."""
+        return {"small": small, "medium": medium, "paper": paper}[self.scale]
 
     @property
     def small(self) -> bool:
@@ -73,6 +99,8 @@ class Trial:
     """What learns, by name."""
     run: dict[str, Any] = field(default_factory=dict)
     """Settings of the run: stream, examples, tasks, ..."""
+    tier: int = 1
+    """The lower, the more it is worth: those of tier 1 are run first."""
 
     @property
     def name(self) -> str:
@@ -97,6 +125,34 @@ class Outcome:
     """All of `scores.json`."""
     directory: Path
     """Where the run is."""
+    measures: dict[str, float] = field(default_factory=dict)
+    """More numbers: `last_tenth`, the accuracy over the last tenth of the stream, and those of the experiment."""
+
+    def number(self, what: str) -> float | None:
+        """One of its numbers by name: accuracy, log_loss, macs, last_tenth, first_tasks, ...; None if there is none."""
+        if what in ("first_tasks", "last_tasks"):
+            part = self.summary.get(what)
+            return None if part is None else part["accuracy"]
+        found = getattr(self, what) if hasattr(self, what) else self.measures.get(what, self.summary.get(what))
+        return None if found is None or found != found else float(found)
+
+    @property
+    def examples(self) -> int:
+        return int(self.summary["count"])
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the record of every example is there."""
+        return (self.directory / "records").is_dir()
+
+    def every_example(self) -> dict[str, np.ndarray]:
+        """The error (0 or 1) and the log-loss of every example."""
+        columns: list[list[np.ndarray]] = [[], []]
+        for batch in read_records(self.directory / "records", ["correct", "log_loss"]):
+            for column, values in zip(columns, batch.columns, strict=True):
+                column.append(values.to_numpy(zero_copy_only=False))
+        correct, nats = (np.concatenate(parts) for parts in columns)
+        return {"error": 1.0 - correct, "log_loss": nats}
 
     def scores(self) -> Scores:
         """Its scores in full, from its records."""
@@ -121,43 +177,27 @@ class Results:
         return list(dict.fromkeys(o.tags[tag] for o in self.outcomes if tag in o.tags))
 
     def mean(self, what: str = "accuracy") -> float:
-        """The mean of a number over the outcomes: accuracy, log_loss, or one of the summary."""
-        return _mean(getattr(o, what) if hasattr(o, what) else o.summary[what] for o in self.outcomes)
+        """The mean of a number over the outcomes, see `Outcome.number`; NaN where none of them has it."""
+        return _mean(number for o in self.outcomes if (number := o.number(what)) is not None)
 
-    def tasks(self, part: Literal["first_tasks", "last_tasks"], what: str = "accuracy") -> float:
-        """The mean accuracy (or log_loss) over the first or the last ten tasks."""
-        return _mean(o.summary[part][what] for o in self.outcomes)
+    def by_seed(self, what: str = "accuracy") -> BySeed:
+        """A number of each outcome by its seed; those that do not have it are left out."""
+        return {o.tags["seed"]: number for o in self.outcomes if (number := o.number(what)) is not None}
 
-    def latest(self) -> list[float]:
-        """The accuracy of each outcome over the last tenth of its stream."""
-        scores = self.scores()
-        return [float(of.curve(max(1, of.count // 10))["accuracy"][-1]) for of in scores]
+    @property
+    def examples(self) -> int:
+        """The examples of the shortest run; 0 if there is none."""
+        return min((o.examples for o in self.outcomes), default=0)
 
     def scores(self) -> list[Scores]:
         return [o.scores() for o in self.outcomes]
 
-    def best(self, tag: str, over: str, what: str = "accuracy") -> dict[Any, tuple[Any, float]]:
-        """For each value of a tag, the value of another with the best mean over the rest, and that mean."""
-        chosen = {}
-        for value in self.values(tag):
-            here = self.where(**{tag: value})
-            means = {other: here.where(**{over: other}).mean(what) for other in here.values(over)}
-            choose: Callable[..., Any] = max if what == "accuracy" else min
-            best = choose(means, key=means.__getitem__)
-            chosen[value] = (best, means[best])
-        return chosen
+    def groups(self, tag: str, say: Callable[[Any], str] = str) -> dict[str, list[Scores]]:
+        """The scores of all seeds for each value of a tag, for the figures that have a line for each."""
+        return {say(value): self.where(**{tag: value}).scores() for value in self.values(tag)}
 
     def __len__(self) -> int:
         return len(self.outcomes)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Something the paper says, and what was found."""
-
-    says: str
-    found: str
-    holds: bool | None  # None: cannot be decided here
 
 
 @dataclass(frozen=True)
@@ -175,10 +215,17 @@ def over_seeds(
     *,
     learner: str = "transformer",
     run: dict[str, Any] | None = None,
+    tier: int = 1,
 ) -> list[Trial]:
     """The same trial with every seed."""
     return [
-        Trial(tags={**tags, "seed": seed}, settings=settings.changed(seed=seed), learner=learner, run=run or {})
+        Trial(
+            tags={**tags, "seed": seed},
+            settings=settings.changed(seed=seed),
+            learner=learner,
+            run=run or {},
+            tier=tier,
+        )
         for seed in range(request.seeds)
     ]
 

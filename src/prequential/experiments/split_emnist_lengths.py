@@ -2,7 +2,8 @@
 
 Shows: average accuracy and accuracy per task for several numbers of examples a task, as many tasks each.
 
-Settings (paper): as `split-emnist`, with 300, 1000 and 3000 examples a task. Small: 30 tasks of 100, 300 and 600.
+Settings (paper): as `split-emnist`, with 300, 1000 and 3000 examples a task. Small: 30 tasks of 100, 300 and
+600. Medium: 100 tasks of 100, 300 and 1000 with the small networks, three seeds.
 
 Hardware and time: 2 cores; small 5 minutes.
 
@@ -11,25 +12,26 @@ Expected: longer tasks have a higher average; the learner becomes few-shot after
 
 from __future__ import annotations
 
-from prequential.experiments.experiment import ON_IMAGES, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.split_emnist import SMALL
+from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
+from prequential.experiments.split_emnist import sizes
+from prequential.experiments.verdicts import judge
 from prequential.plots.studies import draw_lines, draw_task_curves
 
 STREAM = "emnist"
 
 
 def trials(request: Request) -> list[Trial]:
-    tasks, lengths = (30, (100, 300, 600)) if request.small else (100, (300, 1000, 3000))
-    settings = SMALL if request.small else ON_IMAGES
+    settings, run = sizes(request, (30, 300))
+    lengths = request.of((100, 300, 600), (300, 100, 1000), (300, 1000, 3000))
     return [
         trial
         for length in lengths
-        for trial in over_seeds(request, settings, {"length": length}, run={"tasks": tasks, "task_length": length})
+        for trial in over_seeds(request, settings, {"length": length}, run={**run, "task_length": length})
     ]
 
 
 def figures(results: Results) -> dict[str, CaptionedFigure]:
-    lengths = results.values("length")
+    lengths = sorted(results.values("length"))
     line = {length: [o.accuracy for o in results.where(length=length).outcomes] for length in lengths}
     groups = {f"{length} examples a task": results.where(length=length).scores() for length in lengths}
     return {
@@ -43,13 +45,30 @@ def figures(results: Results) -> dict[str, CaptionedFigure]:
 
 
 def claims(results: Results) -> list[Claim]:
-    lengths = sorted(results.values("length"))
-    means = [results.where(length=length).mean() for length in lengths]
-    says = ", ".join(f"{length}: {mean:.1%}" for length, mean in zip(lengths, means, strict=True))
+    arms = {length: results.where(length=length) for length in sorted(results.values("length"))}
+    few = "" if len(arms) > 1 else "not run: a second length"
     return [
-        Claim(
-            "The same behavior for other task lengths; longer tasks give a higher average.",
-            says,
-            means == sorted(means),
-        )
+        judge(
+            "Longer tasks give a higher average.",
+            paper="Detailed look at the within-task performance for the scenario with 1000 examples per task.",
+            criterion="the longest tasks have at least 5 points of average accuracy more than the shortest",
+            arms={f"{length} examples": of.by_seed() for length, of in arms.items()},
+            effect=lambda *values: values[-1] - values[0],
+            least=0.05,
+            unless=few,
+        ),
+        judge(
+            "The same behavior for every length: it struggles and then becomes good.",
+            measure="accuracy over the last ten tasks minus that over the first ten",
+            criterion="at every length at least 10 points",
+            arms={
+                f"{length} examples": {
+                    seed: last - of.by_seed("first_tasks")[seed] for seed, last in of.by_seed("last_tasks").items()
+                }
+                for length, of in arms.items()
+            },
+            effect=lambda *values: min(values),
+            least=0.1,
+            unless=few,
+        ),
     ]

@@ -240,17 +240,17 @@ def groups_of_tasks(tasks: int) -> tuple[int, list[int]]:
     return size, sorted({0, (tasks - size) // 2, tasks - size})
 
 
-def points_within_task(table: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and accuracies with neighboring bins joined until each point stands for enough examples."""
+def points_within_task(table: dict[str, np.ndarray], what: str = "accuracy") -> tuple[np.ndarray, np.ndarray]:
+    """Positions and accuracies (or log-losses) with neighboring bins joined until each point stands for enough examples."""
     filled = np.concatenate([[0], np.cumsum(table["count"])])
     starts = [0]
     for i in range(1, len(table["count"])):
         if filled[i] - filled[starts[-1]] >= POINT and filled[-1] - filled[i] >= POINT:
             starts.append(i)
     count = np.add.reduceat(table["count"], starts)
-    accuracy = np.add.reduceat(table["count"] * table["accuracy"], starts) / count
+    means = np.add.reduceat(table["count"] * table[what], starts) / count
     first, last = table["first"][starts], table["last"][np.append(np.array(starts[1:], int), len(table["last"])) - 1]
-    return np.sqrt(first * last), accuracy  # the middle of the bin on a logarithmic axis
+    return np.sqrt(first * last), means  # the middle of the bin on a logarithmic axis
 
 
 def _percent_axis(axes: Axes, highest: float, reference: float) -> None:

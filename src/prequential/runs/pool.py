@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -27,9 +28,16 @@ STOPPING = "stopping: each run saves what it has; press Ctrl-C again to stop at 
 
 
 def run_jobs(
-    todo: Sequence[Job], max_parallel: int, display: JobsDisplay, *, threads: int = 1, trust: bool = False
+    todo: Sequence[Job],
+    max_parallel: int,
+    display: JobsDisplay,
+    *,
+    threads: int = 1,
+    trust: bool = False,
+    may_start: Callable[[Job], bool] | None = None,
+    deadline: float | None = None,
 ) -> bool:
-    """Runs jobs to their end; False when interrupted before.
+    """Runs jobs to their end, or until the deadline; False when interrupted before.
 
     Parameters
     ----------
@@ -43,30 +51,53 @@ def run_jobs(
         Threads of each process.
     trust
         As for `Run`: whether the settings there were given by the user.
+    may_start
+        Asked about each job when it is its turn; it is left out if the answer is no.
+    deadline
+        When to save the jobs that are running and to stop, by `time.monotonic()`. Without processes of their own, jobs
+        are not stopped, but no other one is started.
     """
+    may_start = may_start or (lambda job: True)
+    deadline = math.inf if deadline is None else deadline
     if max_parallel:
-        return _run_parallel(todo, max_parallel, threads, display, trust)
-    return _run_sequentially(todo, display, trust)
+        return _run_parallel(todo, max_parallel, threads, display, trust, may_start, deadline)
+    return _run_sequentially(todo, display, trust, may_start, deadline)
 
 
-def _run_sequentially(todo: Sequence[Job], display: JobsDisplay, trust: bool) -> bool:
+def _run_sequentially(
+    todo: Sequence[Job], display: JobsDisplay, trust: bool, may_start: Callable[[Job], bool], deadline: float
+) -> bool:
     for job in todo:
         display.update()
+        if time.monotonic() >= deadline or not may_start(job):
+            continue
         if run_job(job.directory, trust=trust) == "stopped":
             return False
         display.update()
     return True
 
 
-def _run_parallel(todo: Sequence[Job], max_parallel: int, threads: int, display: JobsDisplay, trust: bool) -> bool:
+def _run_parallel(
+    todo: Sequence[Job],
+    max_parallel: int,
+    threads: int,
+    display: JobsDisplay,
+    trust: bool,
+    may_start: Callable[[Job], bool],
+    deadline: float,
+) -> bool:
     waiting = list(todo)
     running: dict[Job, subprocess.Popen[bytes]] = {}
     try:
         with sigterm_as_interrupt():
             while waiting or running:
+                if time.monotonic() >= deadline:
+                    stop_processes(running.values())
+                    break
                 while waiting and len(running) < max_parallel:
                     job = waiting.pop(0)
-                    running[job] = start_job(job, threads, trust=trust)
+                    if may_start(job):
+                        running[job] = start_job(job, threads, trust=trust)
                 for job, process in list(running.items()):
                     if process.poll() is not None:
                         del running[job]

@@ -1,0 +1,112 @@
+"""`prequential experiment all`: as much of the paper as fits into a budget of time, what is worth most first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from prequential.errors import BadInput
+from prequential.experiments import find_experiment
+from prequential.experiments.experiment import Request, Scale
+from prequential.experiments.runner import run_experiment
+
+
+@dataclass(frozen=True)
+class Step:
+    """An experiment at a scale, and how many seeds."""
+
+    name: str
+    scale: Scale
+    seeds: int
+
+
+# In the order of value; those at the paper's size where two cores can do it.
+PLAN = (
+    Step("split-emnist", "paper", 5),
+    Step("split-emnist-mixed", "paper", 3),
+    Step("cloc-features", "medium", 3),
+    Step("cloc-window", "medium", 3),
+    Step("cloc-streams", "medium", 3),
+    Step("cloc-stopping", "medium", 3),
+    Step("cloc-width", "medium", 3),
+    Step("cloc-chunk", "medium", 3),
+    Step("cloc-table", "medium", 3),
+    Step("cloc-two-token", "medium", 3),
+    Step("cloc-oracle", "medium", 3),
+    Step("split-emnist-two-token", "medium", 3),
+    Step("split-emnist-lengths", "medium", 3),
+    Step("split-emnist-replay", "medium", 3),
+    Step("description-length", "paper", 3),
+    Step("split-cifar", "medium", 1),
+    Step("cloc-scratch", "medium", 3),
+    Step("cloc-pareto", "medium", 1),
+)
+TIERS = (1, 2, 3, 4)
+
+
+def run_all(
+    budget: float,
+    directory: Path,
+    *,
+    streams: Sequence[str] = (),
+    plan: Sequence[Step] = PLAN,
+    jobs: int | None = None,
+    console: Console | None = None,
+) -> list[str]:
+    """Runs what fits, tier by tier and in the order of the plan; the same call resumes it. Returns what was concluded.
+
+    Parameters
+    ----------
+    budget
+        Seconds. No run is started that would not end within them, as far as one can say; one that takes longer is saved
+        and stopped.
+    directory
+        Has a folder for each experiment.
+    streams
+        The data that is not generated: emnist:PATH, cifar100:PATH. Experiments whose data is not given are left out.
+    plan
+        The experiments, in their order.
+    jobs
+        How many runs at a time, as for one experiment.
+    console
+        Where to show progress.
+    """
+    console = console or Console(quiet=True)
+    end = time.monotonic() + budget
+    given = {stream.partition(":")[0]: stream for stream in streams}
+    done: list[str] = []
+    for tier in TIERS:
+        for step in plan:
+            left = end - time.monotonic()
+            if left <= 0:
+                return done
+            stream = _stream(step, given)
+            if stream is None:
+                if tier == 1:
+                    needs = find_experiment(step.name).STREAM
+                    console.print(f"{step.name} is left out: give its data as {needs}:PATH", markup=False)
+                continue
+            request = Request(scale=step.scale, seeds=step.seeds, stream=stream)
+            if tier > 1 and all(trial.tier < tier for trial in find_experiment(step.name).trials(request)):
+                continue
+            console.print(f"tier {tier}, {step.name}; {left / 3600:.1f} hours left", markup=False)
+            folder = directory / f"{step.name}-{step.scale}"
+            try:
+                results = run_experiment(step.name, request, folder, jobs=jobs, budget=left, tier=tier, console=console)
+            except BadInput as error:  # none of its runs finished
+                console.print(str(error), markup=False, soft_wrap=True)
+                continue
+            if results is None:  # interrupted
+                return done
+            done += [step.name] if step.name not in done else []
+    return done
+
+
+def _stream(step: Step, given: dict[str, str]) -> str | None:
+    """The data of a step; None if it has to be given and is not."""
+    kind: str = find_experiment(step.name).STREAM
+    return kind if kind in ("photos", "digits") else given.get(kind)

@@ -1,0 +1,94 @@
+"""The record: the paper's figures with ours beside them, all numbers, and claims decided again from what is stored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from prequential.errors import BadInput
+from prequential.experiments import NAMES, find_experiment
+from prequential.experiments.claims import write_claims
+from prequential.experiments.costs import gpu_hours, macs_of
+from prequential.experiments.experiment import Request
+from prequential.experiments.record import EXHIBITS, NOT_IN_THE_PAPER, write_record
+from prequential.experiments.stored import decided, read_all
+
+OUTCOME = {"bits": 1.0, "seconds": 3600.0, "macs": 1e12, "examples": 500_000}
+
+
+def stored(folder: Path, name: str, accuracies: dict[str, list[float]], scale: str = "medium", **more) -> Path:
+    """Results of an experiment with a row for each learner and seed."""
+    outcomes = [
+        {"tags": {"learner": learner, "seed": seed}, "accuracy": accuracy, "log_loss": 1.0, **OUTCOME}
+        for learner, some in accuracies.items()
+        for seed, accuracy in enumerate(some)
+    ]
+    saved = {
+        "experiment": name, "scale": scale, "seeds": 3, "stream": "photos", "command": f"prequential experiment {name}",
+        "outcomes": outcomes, "claims": [], "figures": {"curves": "Curves."}, "failures": [], **more,
+    }  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps(saved))
+    (folder / "curves.png").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path):
+    learners = {"transformer": [0.5, 0.51, 0.52], "no attention": [0.2, 0.2, 0.2], "no image": [0.4, 0.4, 0.41]}
+    stored(tmp_path / "results" / "cloc", "cloc-features", learners, commit="abc", date="2030-01-02")
+    stored(tmp_path / "results" / "old", "cloc-features", {"transformer": [0.9]}, scale="small")
+    return tmp_path / "results"
+
+
+def test_claims_are_decided_from_what_is_stored(results, tmp_path):
+    (saved,) = read_all([results])
+    assert saved["folder"].name == "cloc"  # the larger one
+    collapses, labels, decay, features = decided(saved)
+    assert [c.verdict for c in (collapses, labels)] == ["holds", "does not hold"]
+    assert decay.reason == "no results for falling"
+    assert features.reason.startswith("not run: CLOC's photographs")
+    assert write_claims([results], tmp_path / "claims.md") == 4
+    page = (tmp_path / "claims.md").read_text()
+    assert "Of 4 claims 1 hold, 1 do not, 2 cannot be said." in page
+    assert "commit abc, 2030-01-02" in page
+    assert "effect 0.055 [0.0426, 0.0674] over 3 seeds, needed 0" in page
+    with pytest.raises(BadInput, match="there are no results of experiments in"):
+        read_all([tmp_path / "none"])
+
+
+def test_the_page_has_every_exhibit_of_the_paper(results, tmp_path):
+    numbers = write_record([results], tmp_path / "docs" / "page.md")
+    page = (tmp_path / "docs" / "page.md").read_text()
+    assert "![curves](../results/cloc/curves.png)\n\nCurves.\n" in page
+    assert "500,000 examples, 3 seeds, 9 runs, 9.0 hours of a core, 2030-01-02, commit abc" in " ".join(page.split())
+    assert max(len(line) for line in page.splitlines() if not line.startswith("|")) <= 120
+    assert "- Without context (C = 0) it collapses. **holds**" in page
+    assert "`cloc-window` has not been run." in page
+    assert "| `cloc-window` | 98 | " in page
+    for exhibit in EXHIBITS:
+        assert f"## {exhibit.number}\n" in page
+    (experiment,) = json.loads(numbers.read_text())["experiments"]
+    assert len(experiment["runs"]) == 9
+    assert experiment["claims"][0]["effect"]["low"] > 0
+    assert read_all([results])  # all.json is not taken for results
+    shutil.rmtree(results / "cloc")
+    assert "0.90" not in page
+
+
+def test_every_experiment_has_a_place():
+    assert {exhibit.experiment for exhibit in EXHIBITS} - {""} == set(NAMES) - set(NOT_IN_THE_PAPER)
+
+
+def test_costs_are_those_that_runs_count():
+    """The stored run of Split-EMNIST at the paper's size had 9.86e13, of `photos` with D 128 3.50e12."""
+    for name, scale, expected in (
+        ("split-emnist", "paper", 98616115200000.0),
+        ("cloc-features", "medium", 3.496704e12),
+    ):
+        request = Request(scale=scale, seeds=1, stream=find_experiment(name).STREAM)
+        assert macs_of(find_experiment(name).trials(request)[0], request) == pytest.approx(expected, rel=1e-6)
+    assert gpu_hours(1e17) == pytest.approx(12)
