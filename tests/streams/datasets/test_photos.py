@@ -29,7 +29,7 @@ def test_far_blocks_are_the_same_whatever_was_read_before():
     ("fit", "labels", "features", "first", "numbers"),
     [
         (1, "66619243b60c6bf5", "4f376908a2d225c0", [617, 400, 432], [-0.303398, 1.146843, 1.659325]),
-        (2, "ca544a0adec6226e", "047aa5323bca9e4a", [137, 617, 569], [0.422554, -1.168434, 0.744024]),
+        (2, "dccca19d020495a5", "8de3b3ab57f40960", [137, 671, 569], [0.422554, -1.168434, 0.744024]),
     ],
 )
 def test_the_same_on_every_machine(fit, labels, features, first, numbers):
@@ -97,7 +97,7 @@ def test_photographers_return_to_their_place():
     order = np.argsort(behind.user, kind="stable")
     user, place, gap = behind.user[order], behind.place[order], np.diff(order) * FITS[2].seconds_per_photo
     same = place[1:] == place[:-1]
-    for low, high, spot, expected, city in ((8, 24, 0.29, 0.75, 0.98), (24, 168, 0.23, 0.71, 0.95)):
+    for low, high, spot, expected, city in ((8, 24, 0.29, 0.74, 0.98), (24, 168, 0.23, 0.74, 0.95)):
         found = same[(user[1:] == user[:-1]) & (gap >= 3600 * low) & (gap < 3600 * high)].mean()
         assert spot < found < city
         assert found == pytest.approx(expected, abs=0.06)
