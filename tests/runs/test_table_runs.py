@@ -68,7 +68,7 @@ def test_a_sweep_of_version_01_goes_on_as_it_was(tmp_path, table):
     (tmp_path / "plan.toml").write_text(plan + "[5, 10]\n")
     sweep(tmp_path / "plan.toml", out=out, jobs=0, trials=1)
     (first,) = (out / "trials").glob("*/*/settings.toml")
-    assert "reading = 2\n" in first.read_text()
+    assert "reading = 3\n" in first.read_text()
     lines = first.read_text().splitlines()[1:]  # without the checksum
     first.write_text("\n".join(line for line in lines if not line.startswith("reading")))
     sweep(tmp_path / "plan.toml", out=out, jobs=0)

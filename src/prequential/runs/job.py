@@ -59,7 +59,8 @@ def check_same_settings(job: Job, run: RunSettings, learner: Settings) -> None:
 def write_job_settings(job: Job, run: RunSettings, learner: Settings) -> None:
     """Writes the settings that `run_job` reads."""
     if job.settings.is_file() and not is_damaged(job.settings):
-        learner = _as_begun(read_stored_settings(job.settings)[1], learner)
+        stored_run, stored_learner = read_stored_settings(job.settings)
+        run, learner = replace(run, reading=stored_run["reading"]), _as_begun(stored_learner, learner)
     write_atomically(job.settings, sealed_toml(write_settings(run, learner)))
 
 

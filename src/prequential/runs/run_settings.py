@@ -50,8 +50,8 @@ class StreamSettings:
     """Tables: the column that gives the order."""
     group: Annotated[str | None, OF_STREAM] = None
     """Tables: a column that names the user or group of a row."""
-    reading: Annotated[Literal[1, 2], OF_STREAM] = 2
-    """Tables: how columns are read; 1 is how version 0.1 did, which runs of that version go on with."""
+    reading: Annotated[Literal[1, 2, 3], OF_STREAM] = 3
+    """How streams are read; earlier runs go on with 1 (tables as in version 0.1) or 2 (the first fit of `photos`)."""
     images: Annotated[Path | None, OF_STREAM] = None
     """CLOC: the folder that the paths in the metadata start from."""
     download: Annotated[bool, Parameter(negative=()), OF_STREAM] = False

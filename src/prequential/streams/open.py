@@ -87,7 +87,9 @@ def open_stream(
     if seed is not None and "seed" in inspect.signature(loader).parameters:
         given.setdefault("seed", seed)
     if reading is not None and loader is table_stream:
-        given.setdefault("reading", reading)
+        given.setdefault("reading", min(reading, 2))
+    if reading is not None and reading < 3 and source == "photos":
+        given.setdefault("fit", 1)
     _check(source, loader, given)
     with reading_from(source):
         stream: Stream = loader(*path, **given)

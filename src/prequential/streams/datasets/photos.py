@@ -3,19 +3,21 @@
 It stands in for CLOC where CLOC cannot be had. How it is made, and what each number was fitted to:
 
 * An *outing* is a photographer taking photos with less than eight hours between them. Its size, its gaps in seconds and
-  how often a gap ends in another place follow 169,796 real photo records (YFCC100M, nine cities, 2000 to 2017), and so
-  do the number of outings and places per photographer and how often two strangers are at one place at the same time.
-* A *place* is what is to be predicted. Places belong to regions, are Zipf-distributed, wax and wane, and half of them
-  appear only as the years go by. A photographer has a home region and favorite places; events draw crowds.
-* An *album* is what an outing takes at one place before it leaves. Photos of one album resemble each other well,
-  photos of one outing a little, photos of one place faintly.
-* The stream is all outings of the world merged by time. How many run at once follows from one number, the seconds
-  between two photos of the world, set so that P(y_t = y_{t-1}) = 12 % as on CLOC. The weight of the place in the
-  features is set so that the image alone gives about 19 %. That the labels alone give about 18 % decided between
-  settings which fit the records alike.
+  how often a gap ends a stay follow 169,796 real photo records (YFCC100M, nine cities, 2000 to 2017).
+* A *place* is what is to be predicted: a cell on the map, as CLOC's are. Places belong to regions, are
+  Zipf-distributed, wax and wane, and half of them appear only as the years go by. A photographer lives at one place or
+  is on a journey to another, and takes most photos there. How often the same photographer's next photo has the same
+  place, by the time between them, follows the same records, cut into cells of 0.15 degrees: 24 in nine cities.
+* An *album* is what an outing takes at one spot before it moves on, often within the same place. How alike the photos
+  of an album are is heavy-tailed: a quarter of the photos are near-duplicates of their album, a third resemble it, the
+  others hardly do. Photos of one outing are a little alike, photos of one place faintly.
+* The stream is all outings of the world merged by time, a photo every 6.5 seconds as on CLOC; P(y_t = y_{t-1}) = 12 %
+  follows. The weights in the features are set so that the image alone gives about 19 % and the nearest neighbor in a
+  large memory about 26 %, as the paper reports of CLOC.
 
 Nothing was set by looking at how a method that uses context does. `benchmarks/photos_fit.py` prints every number next
-to its target.
+to its target. `fit=1` is the stream of earlier versions, whose places were spots, whose photographers had no place of
+their own, and whose albums were all equally alike.
 
 Time is cut into blocks of 4096 photos. A block is made from the outings that begin in it or in the four before it, each
 of them from hashes of its own number; so any block is made without those before it, and the first examples are the same
@@ -40,24 +42,60 @@ REACH = 5  # an outing has photos in the block it begins in and the next four
 LATENT = 64  # numbers behind the features
 
 # Fitted to the real records. u is always uniform on (0, 1].
-OUTINGS = 440  # begin in a block; photographers who take a single photo fill up what is left of it
 SIZE_SCALE, SIZE_MOST = 4.0, 250  # an outing has n = 1 + ⌊4(u^-3/4 − 1)⌋ photos, 250 at most
 GAP_SCALE = 844.0  # a gap is 844 n^-3/4 (1/u − 1) seconds, times ((1 − v)/v)^3/4 with one v for the whole outing
 GAP_MOST = 28800.0  # eight hours: a longer gap would end the outing
-CHANGE = (0.015, 0.95, 1400.0)  # a gap of g seconds ends the stay at a place with probability 0.015 + 0.95 g/(g + 1400)
-BACK = 0.25  # the next stay is where the first one was
+CHANGE = (0.015, 0.95, 1400.0)  # a gap of g seconds ends the stay at a spot with probability 0.015 + 0.95 g/(g + 1400)
 EVENTS = ((0.45, 256), (0.42, 4096))  # a stay is where the region's event is: probability, photos it lasts
 FAVORITE = 0.08  # a stay is at one of the photographer's four favorite places
-HOME = 0.85  # an outing is in the photographer's home region
-# photographers: share of the outings, outings each of them goes on, blocks they are active for
-TIERS = ((0.20, 1, 256), (0.30, 4, 512), (0.27, 20, 1024), (0.23, 120, 4096))
 PLACES_PER_REGION = 48
-REGION_SHIFT, ZIPF_SHIFT = 1, 2  # the k-th place of region r, from 0, has weight 1/((r + 1)(k + 2))
 OLD = 0.5  # share of the places there from the start; the others appear log-uniformly up to 33 million photos
 
-# Fitted to what is known of CLOC.
-SECONDS_PER_PHOTO = 2.8  # between two photos of the whole world; 39 million in 8 years would be 6.5
-WEIGHT_PLACE, WEIGHT_OUTING, WEIGHT_ALBUM, WEIGHT_PHOTO = 19, 20, 48, 48  # in the features
+
+@dataclass(frozen=True)
+class Fit:
+    """What differs between the fits."""
+
+    outings: int  # begin in a block; photographers who take a single photo fill up what is left of it
+    seconds_per_photo: float  # between two photos of the whole world
+    gap_least: float  # seconds that every gap of an outing is longer
+    back: float  # the next stay of an outing is at the place of the first one
+    # photographers: share of the outings, outings each goes on, blocks they are active for, share of those at home
+    tiers: tuple[tuple[float, int, int, float], ...]
+    zipf: tuple[int, int]  # (a, b): the k-th place of region r, from 0, has weight 1/((r + a)(k + b))
+    weight_place: int  # in the features, as are the next ones
+    weight_outing: int
+    likeness: tuple[tuple[float, int, int], ...]  # share of the photos, weights of their album and of themselves
+    base: float = 0.0  # a stay is at the place where the photographer lives or has traveled to
+    trip: int = 1  # blocks that a journey lasts
+
+
+FITS = {
+    1: Fit(
+        outings=440,
+        seconds_per_photo=2.8,
+        gap_least=0.0,
+        back=0.25,
+        tiers=((0.20, 1, 256, 0.85), (0.30, 4, 512, 0.85), (0.27, 20, 1024, 0.85), (0.23, 120, 4096, 0.85)),
+        zipf=(1, 2),
+        weight_place=19,
+        weight_outing=20,
+        likeness=((1.0, 48, 48),),
+    ),
+    2: Fit(
+        outings=430,
+        seconds_per_photo=6.5,
+        gap_least=1.5,
+        back=0.5,
+        tiers=((0.20, 1, 256, 0.0), (0.30, 4, 32, 0.0), (0.27, 20, 2048, 0.95), (0.23, 120, 4096, 0.95)),
+        zipf=(3, 4),
+        weight_place=17,
+        weight_outing=20,
+        likeness=((0.25, 64, 20), (0.35, 36, 57), (0.4, 10, 66)),
+        base=0.87,
+        trip=96,
+    ),
+}
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -93,6 +131,8 @@ class PhotoStream(Stream):
         How many features describe a photo.
     seed
         Which world; every number gives another one.
+    fit
+        2, or 1 for the stream as earlier versions made it.
 
     Examples
     --------
@@ -102,7 +142,9 @@ class PhotoStream(Stream):
     ((256, 128), 45)
     """
 
-    def __init__(self, length: int = 1_000_000, *, classes: int = 713, width: int = 128, seed: int = 0) -> None:
+    def __init__(
+        self, length: int = 1_000_000, *, classes: int = 713, width: int = 128, seed: int = 0, fit: int = 2
+    ) -> None:
         if length < 1:
             raise BadSetting(f"length ({length}) must be at least 1")
         if classes < 2:
@@ -111,7 +153,10 @@ class PhotoStream(Stream):
             raise BadSetting(f"width ({width}) must be at least 1")
         if not 0 <= seed < 1 << 63:
             raise BadSetting(f"seed ({seed}) must be at least 0 and below 2**63")
-        self.length, self.classes, self.width, self.seed = length, classes, width, seed
+        if fit not in FITS:
+            raise BadSetting(f"fit ({fit}) must be {' or '.join(map(str, FITS))}")
+        self.length, self.classes, self.width, self.seed, self.fit = length, classes, width, seed, fit
+        self._fit = FITS[fit]
         self._make_places(classes)
         signs = self._hash("mixing", np.arange(LATENT * width)).reshape(LATENT, width) >> np.uint64(63)
         self._mixing = 2 * signs.astype(np.float32) - 1
@@ -123,7 +168,7 @@ class PhotoStream(Stream):
         return self.length
 
     def fingerprint(self) -> str:
-        text = f"photos 1, length {self.length}, classes {self.classes}, width {self.width}, seed {self.seed}"
+        text = f"photos {self.fit}, length {self.length}, classes {self.classes}, width {self.width}, seed {self.seed}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _read(self, start: int, stop: int) -> Chunk:
@@ -149,7 +194,8 @@ class PhotoStream(Stream):
         self._label = np.argsort(self._hash("label", rank), kind="stable")[
             order
         ]  # so that a class number carries no information
-        self._weight = ((1 << 30) // ((region + REGION_SHIFT) * (rank // regions + ZIPF_SHIFT)))[order]
+        shift, place_shift = self._fit.zipf
+        self._weight = ((1 << 30) // ((region + shift) * (rank // regions + place_shift)))[order]
         self._lived_in = np.cumsum(self._weight)  # where people live does not change with fashion
         self._region_of = region[order]
         self._region_end = np.searchsorted(self._region_of, np.arange(1, regions + 1))  # (regions,)
@@ -159,6 +205,7 @@ class PhotoStream(Stream):
         appears = (1 << doubling) + (((draw & 0xFFFFFFFF) << doubling) >> 32)
         old = (self._uniform("old", rank) < OLD) | (rank < regions)  # no region is ever empty
         self._appears = np.where(old, -(1 << 40), appears.astype(np.int64))[order]
+        self._lived_in_before = np.cumsum(np.where(old[order], self._weight, 0))  # any new place appeared
         own, shared = self._normal(self._hash("look", rank)), self._normal(self._hash("region look", region))
         look = np.empty((classes, LATENT), np.int32)
         look[self._label] = ((3 * own + 2 * shared) // 4)[order]
@@ -176,7 +223,7 @@ class PhotoStream(Stream):
 
     def _make_starting(self, block: int) -> Photos:
         """All photos of the outings that begin in a block, in no order."""
-        count = OUTINGS
+        count = self._fit.outings
         outing = self._hash("outing", block, np.arange(count))
         # one outing of each size class, so that blocks have about as many photos as they can hold
         left = (count - np.arange(count) - self._uniform("size", outing)) / count
@@ -187,11 +234,14 @@ class PhotoStream(Stream):
         left = 1 - self._uniform("gap", outing[which], nth)
         haste = self._uniform("haste", outing)
         pace = GAP_SCALE * _three_quarters((1 - haste) / (haste + 2.0**-20) / size)
-        gap = pace[which] * (1 / left - 1)
+        gap = self._fit.gap_least + pace[which] * (1 / left - 1)
         gap = np.where(gap > GAP_MOST, self._uniform("long gap", outing[which], nth) * GAP_MOST, gap)
         gap = np.where(nth > 0, gap, 0.0)
         elapsed = np.cumsum(gap)
-        time = self._uniform("begins", outing)[which] * BLOCK + (elapsed - elapsed[first][which]) / SECONDS_PER_PHOTO
+        time = (
+            self._uniform("begins", outing)[which] * BLOCK
+            + (elapsed - elapsed[first][which]) / self._fit.seconds_per_photo
+        )
         floor, most, half = CHANGE
         moves = (nth > 0) & (self._uniform("moves", outing[which], nth) < floor + most * gap / (gap + half))
         left_so_far = np.cumsum(moves, dtype=np.int64)
@@ -205,10 +255,9 @@ class PhotoStream(Stream):
     def _place(self, block: int, outing: np.ndarray, stay: np.ndarray, since: np.ndarray, begins: np.ndarray) -> Photos:
         """Whose the outings are and where their stays are, given when the stays and the outings began."""
         weights = self._popularity(block)
-        user, home = self._photographer(block, outing)
-        away = self._region_at(weights, self._uniform("away", outing))
-        region = np.where(self._uniform("home", outing) < HOME, home, away)
-        back = self._uniform("back", outing, stay) < BACK  # to where the first stay was
+        user, base = self._photographer(block, outing)
+        region = self._region_of[base]
+        back = self._uniform("back", outing, stay) < self._fit.back  # to where the first stay was
         seat, since = np.where(back, 0, stay), np.where(back, begins, since)
         draw = self._uniform("place", outing, seat)
         why = self._uniform("why", outing, seat)
@@ -222,25 +271,27 @@ class PhotoStream(Stream):
         begin = np.where(region > 0, self._region_end[region - 1], 0)
         low = np.where(begin > 0, weights[begin - 1], 0)
         found = np.searchsorted(weights, low + (draw * (weights[end - 1] - low)).astype(np.int64), side="right")
+        found = np.where(self._uniform("based", outing, seat) < self._fit.base, base, found)
         return Photos(self._label[found], user, outing, self._hash("album", outing, stay), since)
 
     def _photographer(self, block: int, outing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Who is on these outings, and the region they live in."""
-        tier = np.searchsorted(
-            np.cumsum([share for share, _, _ in TIERS[:-1]]), self._uniform("tier", outing), side="right"
-        )
-        share, each, active = (np.array(column)[tier] for column in zip(*TIERS, strict=True))
-        at_once = np.maximum(share * active * OUTINGS / each, 1).astype(np.uint64)
-        number = self._hash("number", outing) % at_once
-        phase = (self._hash("phase", tier, number) % active.astype(np.uint64)).astype(np.int64)
-        user = self._hash("user", tier, number, (block + phase) // active)
-        return user, self._region_at(self._lived_in, self._uniform("lives", user))
-
-    def _region_at(self, weights: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self._region_of[
-            np.searchsorted(weights, (draw * weights[-1]).astype(np.int64), side="right")
-        ]
-        return found
+        """Who is on these outings, and the place where they live or, on a journey, where that has taken them."""
+        share, each, active, home = (np.array(column) for column in zip(*self._fit.tiers, strict=True))
+        tier = np.searchsorted(np.cumsum(share[:-1]), self._uniform("tier", outing), side="right")
+        at_once = np.maximum(share * active * self._fit.outings / each, 1).astype(np.uint64)
+        number = self._hash("number", outing) % at_once[tier]
+        phase = (self._hash("phase", tier, number) % active[tier].astype(np.uint64)).astype(np.int64)
+        user = self._hash("user", tier, number, (block + phase) // active[tier])
+        draw = self._uniform("lives", user)
+        lives = _choose(self._lived_in, draw)
+        if self._fit.trip == 1:  # a journey is one outing
+            journey, weights = outing, self._popularity(block)
+        else:
+            start = block - block % self._fit.trip
+            journey, weights = self._hash("journey", user, start), self._popularity(start)
+            lives = np.where(self._appears[lives] <= block, lives, _choose(self._lived_in_before, draw))
+        away = _choose(weights, self._uniform("away", journey))
+        return user, np.where(self._uniform("home", journey) < home[tier], lives, away)
 
     def _make_block(self, block: int) -> Photos:
         """The photos of a block in the order they were taken."""
@@ -263,10 +314,12 @@ class PhotoStream(Stream):
 
     def _features(self, photos: Photos, position: np.ndarray) -> np.ndarray:
         """What the photos look like. (n, width)"""
-        z = WEIGHT_PLACE * self._look[photos.place]  # (n, LATENT)
-        z += WEIGHT_OUTING * self._normal(photos.outing)
-        z += WEIGHT_ALBUM * self._normal(photos.album)
-        z += WEIGHT_PHOTO * self._normal(self._hash("photo", position))
+        share, album, own = (np.array(column) for column in zip(*self._fit.likeness, strict=True))
+        kind = np.searchsorted(np.cumsum(share[:-1]), self._uniform("likeness", position), side="right")  # (n,)
+        z = self._fit.weight_place * self._look[photos.place]  # (n, LATENT)
+        z += self._fit.weight_outing * self._normal(photos.outing)
+        z += album.astype(np.int32)[kind, None] * self._normal(photos.album)
+        z += own.astype(np.int32)[kind, None] * self._normal(self._hash("photo", position))
         # whole numbers below 2**24 throughout, hence exact however the product is computed
         x: np.ndarray = z.astype(np.float32) @ self._mixing
         x *= np.float32(1 / 83000)
@@ -298,6 +351,11 @@ class PhotoStream(Stream):
 @lru_cache(maxsize=256)
 def _start(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:8], "little")
+
+
+def _choose(weights: np.ndarray, draw: np.ndarray) -> np.ndarray:
+    """Which of the things with these cumulative weights, whole numbers, are drawn by uniform numbers."""
+    return np.searchsorted(weights, (draw * weights[-1]).astype(np.int64), side="right")
 
 
 def _three_quarters(x: np.ndarray) -> np.ndarray:
