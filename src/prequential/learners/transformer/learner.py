@@ -328,6 +328,9 @@ class Learner(HomeLearner):
         bounds = np.arange(len(lags)) - np.maximum(lags, self.settings.label_delay or 0)
         if bounds[-1] != bounds[-2]:
             return batch
+        if len(x) == 1 and self._parts.ensemble.network.passes.takes_labels_away:
+            others = np.flatnonzero(bounds[:-1] != bounds[-1])
+            return replace(batch, unlabeled=len(bounds) - 2 - int(others[-1]) if len(others) else len(bounds) - 1)
         features = self._parts.inputs.transform_chunk(np.concatenate([*self._pending_x, x]))
         class_ids = np.asarray(self._pending_ids, dtype=np.int64)
         pending = self._batch(features[: len(class_ids)], None, class_ids, self._num_seen.committed, lags[:-1])
