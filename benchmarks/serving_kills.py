@@ -130,7 +130,7 @@ async def _until(load: Load, replies: int) -> None:
 
 
 async def _run(served: Served, load: Load, kills: int, seed: int) -> dict[str, int]:
-    clients = [load.by_id("p"), load.by_id("q"), load.examples("r"), load.examples("s")]
+    clients = [*(load.by_id(name) for name in "pqtu"), load.examples("r"), load.examples("s")]
     killing = asyncio.create_task(_kill(served, load, kills, random.Random(seed)))
     await asyncio.gather(*clients)
     return await killing

@@ -51,6 +51,23 @@ class TestLabels:
         learner.learn(X[0], "b")
         assert learner.learn(id="7", y="b").log_loss[0] == pytest.approx(-np.log(then["b"]))
 
+    def test_it_does_not_matter_how_many_labels_come_in_one_call(self):
+        alone, together = make(), make()
+        draws = np.random.default_rng(3)
+        waiting: list[int] = []
+        for t in range(60):
+            for learner in (alone, together):
+                learner.predict(X[t], id=t)
+            waiting.append(t)
+            if len(waiting) > draws.integers(0, 6):
+                several = waiting[: draws.integers(1, len(waiting) + 1)]
+                waiting = waiting[len(several) :]
+                ys = ["odd" if late % 2 else "even" for late in several]
+                charges = [alone.learn(id=late, y=y).log_loss[0] for late, y in zip(several, ys, strict=True)]
+                assert together.learn_many(ids=several, ys=ys).log_loss.tolist() == charges
+        assert alone.position > 50
+        assert same_state(alone.state_dict()["learner"], together.state_dict()["learner"])
+
     def test_it_is_learned_as_late_as_it_came(self):
         by_id, by_hand = make(), make()
         at = {}

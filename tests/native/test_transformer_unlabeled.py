@@ -9,6 +9,8 @@ from tests.native.helpers import Case, stream_input
 from torch import Tensor
 from torch.nn import functional as F
 
+from prequential import Learner
+from prequential.learners.transformer.native_engine import NativePasses
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.models.attention import apply_rotary
 from prequential.models.kv_cache import KVState
@@ -99,3 +101,24 @@ def test_ranges_outside_the_pass_are_refused() -> None:
     stream = StreamInput(batch.x, batch.class_ids, batch.num_seen, past, visible=fine[:2])
     with pytest.raises(ValueError, match="2 ranges are given for 4 examples"):
         native._forward(stream, state=True)
+
+
+def test_labels_of_the_past_are_taken_away(monkeypatch):
+    """A late row sees those asked with it without their labels: with and without a pass over them."""
+    draws = np.random.default_rng(0)
+    x = draws.normal(size=(60, 3))
+
+    def predictions(takes_away: bool) -> np.ndarray:
+        monkeypatch.setattr(NativePasses, "takes_labels_away", takes_away)
+        learner = Learner(2, width=16, depth=2, window=16, chunk_size=16, num_streams=2, engine="native")
+        found = []
+        for t in range(0, 60, 3):
+            for late in range(t, t + 3):
+                found.append(learner.predict_log_proba_one(x[late], id=late))
+            for late in range(t, t + 3):
+                learner.learn(id=late, y=bool(x[late, 0] > 0))
+        return np.array([[p[False], p[True]] for p in found])
+
+    assert np.allclose(predictions(True), predictions(False), atol=1e-4)
+    monkeypatch.setattr(Learner, "_num_waiting_with", lambda *_: 0)
+    assert not np.allclose(predictions(True), predictions(False), atol=1e-4)

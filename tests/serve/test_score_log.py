@@ -28,6 +28,7 @@ def count(log: ScoreLog, scores: Scoreboard, position: int) -> None:
     log.add("predicted", asked)
     scores.scored(**scored)
     log.add("scored", scored)
+    log.flush()
 
 
 def saved(log: ScoreLog, scores: Scoreboard) -> dict:
@@ -124,6 +125,7 @@ def test_examples_without_a_line_are_scored_when_they_are_learned_again(tmp_path
         tenant.predict({"rows": [{"id": str(i), "x": [i, 1.0]}], "remember": True})
     learn(tenant, *({"id": str(i), "y": "ab"[i % 2]} for i in range(20, 25)))
     before = tenant.figures()
+    tenant.flush()
     tenant.learner.close()  # as after a kill: nothing is saved
     lines = (place / "scores.log").read_bytes().splitlines(keepends=True)
     (place / "scores.log").write_bytes(b"".join(lines[: len(lines) - lost]))

@@ -142,6 +142,13 @@ class Asked:
         asked = {"event": "asked", "id": name, **ask._asdict()}
         return [*_expired(drop, {}), asked]
 
+    def plan_asks(self, names: list[str], asks: list[Ask]) -> list[Event] | None:
+        """Predictions were made, for all of which there is room; None: there is not, or what is old may have to go."""
+        size = self.nbytes + sum(ask.nbytes for ask in asks)
+        if self.max_seconds is not None or len(self.pending) + len(asks) > self.max_pending or size > self.max_bytes:
+            return None
+        return [{"event": "asked", "id": name, **ask._asdict()} for name, ask in zip(names, asks, strict=True)]
+
     def plan_label(self, name: str, early: Early) -> list[Event]:
         """A label came before its prediction."""
         drop = self._overdue(early.time, self.labels)

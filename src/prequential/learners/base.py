@@ -57,6 +57,11 @@ class OnlineLearner(SavedLearner):
                 self.check_labels(as_labels(ys, len(x), self.position))
             return x
 
+    def check_example(self, x: Any) -> np.ndarray:
+        """One example as an array (1, ...), if it could be predicted; otherwise a `BadInput` says why."""
+        with self._guard.reading():
+            return self._checked_one(x)
+
     def check_labels(self, ys: Sequence[Hashable]) -> None:
         """Refuses labels of which one could not be learned, by a `BadInput`. Changes nothing."""
         with self._guard.reading():

@@ -44,6 +44,28 @@ def ask(learner: Any, x: Any, given: Any) -> tuple[np.ndarray, int]:
     return _ask_with_label(learner, row, name)
 
 
+def is_new(learner: Any, name: str) -> bool:
+    """Whether nothing is known of an id: neither a prediction nor a label."""
+    asked: Asked = learner.asked
+    return name not in asked.pending and name not in asked.labels and asked.class_id(name) is None
+
+
+def ask_many(learner: Any, rows: np.ndarray, names: list[str]) -> list[Ask]:
+    """`ask` for several checked examples with new ids, one after another, in one pass."""
+    with learner._guard.reading():
+        waiting, since = learner.asked.latest(rows[:1]), learner.asked.count_since(learner.position)
+        log_proba = learner._predict_late(rows, rows[:0] if waiting is None else waiting, since)
+        known, when = len(learner.labels), now()
+        made = [Ask(row.copy(), learner.position, known, of, when) for row, of in zip(rows, log_proba, strict=True)]
+        events = learner.asked.plan_asks(names, made)
+        if events is not None:
+            _take(learner, events)
+        else:
+            for name, one in zip(names, made, strict=True):
+                _take(learner, learner.asked.plan_ask(name, one))
+    return made
+
+
 def decide_schema(learner: Any, x: Any, *, one: bool = False) -> None:
     """What is remembered of a row depends on how it is read, so that the first row that is asked decides it for good."""
     with learner._guard.changing(), learner._guard.inside():

@@ -56,6 +56,8 @@ def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray, *, op
     """
     n, capacity = log_p.shape
     log_p = log_p.astype(np.float64)
+    if n == 1 and class_ids[0] < num_seen[0]:
+        return _charge_one(log_p, int(class_ids[0]), int(num_seen[0]))
     rows = np.arange(n)
     # a class id may be larger than the capacity was: labels that came between a prediction and its label made it grow
     log_loss = -log_p[rows, np.minimum(class_ids, capacity - 1)]
@@ -70,3 +72,18 @@ def charge(log_p: np.ndarray, class_ids: np.ndarray, num_seen: np.ndarray, *, op
     confidence = np.where(num_seen > 0, np.exp(seen[rows, np.maximum(predicted, 0)]), 0.0)
     num_labels = max(int(num_seen[-1]), int(class_ids.max()) + 1)
     return Charges(log_loss, predicted, predicted == class_ids, confidence, log_p, num_seen, num_labels)
+
+
+def _charge_one(log_p: np.ndarray, class_id: int, num_seen: int) -> Charges:
+    """`charge` for one example with a label that was seen before: the usual case where they come one by one."""
+    row = log_p[0]
+    predicted = int(row[:num_seen].argmax())
+    return Charges(
+        -row[class_id : class_id + 1],
+        np.array([predicted]),
+        np.array([predicted == class_id]),
+        np.exp(row[predicted : predicted + 1]),
+        log_p,
+        np.array([num_seen]),
+        num_seen,
+    )

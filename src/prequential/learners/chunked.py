@@ -113,13 +113,25 @@ class ChunkedLearner(OnlineLearner):
         """
         self._changing = False  # `_take_part` says from when on there is something to undo
         reported = []
-        for part in chunk_slices(len(class_ids), self.num_committed + self.num_pending, self.stride):
+        for part in self._parts_of(len(class_ids)):
             lags = None if self._lags is None else self._lags[part]
+            if self._ids is not None and lags is not None and not lags.any():
+                lags = None  # as if it had come alone
             predict = None if ask is None else ask(part)
             reported.append(self._take_part(x[part], class_ids[part], lags, report, predict))
             if part.stop < len(class_ids) and len(class_ids) > self.stride:  # `_needs_snapshot`: it can be undone
                 self._guard.signals.deliver()  # Ctrl-C gives a long call up between two chunks
         return reported
+
+    def _parts_of(self, count: int) -> Iterator[slice]:
+        """So many examples in the parts in which they are learned.
+
+        Labels that come by id are learned one by one, so that it does not matter, to the bit, how many of them came in
+        one call: a learner that learns its journal again does not know.
+        """
+        if self._ids is not None:
+            return (slice(i, i + 1) for i in range(count))
+        return chunk_slices(count, self.num_committed + self.num_pending, self.stride)
 
     def _take_part(
         self,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -84,32 +84,13 @@ class Guard:
         """Holds the right to change the learner; others may still predict."""
         return self._changes
 
-    @contextmanager
-    def reading(self, *, whole: bool = True) -> Iterator[None]:
+    def reading(self, *, whole: bool = True) -> AbstractContextManager[None]:
         """Holds the state for reading; a learner that failed inside a change is refused, unless not `whole`."""
-        if self._writer_waits.locked() and not self._has_state():
-            with self._writer_waits:  # otherwise threads that predict all the time would never let it learn
-                pass
-        with self._state:
-            if whole and self.broken is not None:
-                self._try_repair(self.broken)
-            yield
+        return _Held(self, whole, writes=False)
 
-    @contextmanager
-    def inside(self, *, whole: bool = True) -> Iterator[None]:
+    def inside(self, *, whole: bool = True) -> AbstractContextManager[None]:
         """Holds the state for a change; to be used inside `changing`."""
-        state = self._state  # in a forked process the guard gets another one
-        if self._has_state():
-            state.acquire()
-        else:
-            with self._writer_waits:
-                state.acquire()
-        try:
-            if whole and self.broken is not None:
-                self._try_repair(self.broken)
-            yield
-        finally:
-            state.release()
+        return _Held(self, whole, writes=True)
 
     def _has_state(self) -> bool:
         """Whether this thread holds the state."""
@@ -123,6 +104,38 @@ class Guard:
         except Exception:
             raise BadInput(broken) from None
         self.broken = None
+
+
+class _Held(AbstractContextManager[None]):
+    """The state of a guard, held for a block; a generator would take five times as long, several times an example."""
+
+    __slots__ = ("_guard", "_state", "_whole", "_writes")
+
+    def __init__(self, guard: Guard, whole: bool, *, writes: bool) -> None:
+        self._guard, self._whole, self._writes = guard, whole, writes
+
+    def __enter__(self) -> None:
+        guard = self._guard
+        state = self._state = guard._state  # in a forked process the guard gets another one
+        if self._writes and not guard._has_state():
+            with guard._writer_waits:
+                state.acquire()
+        else:
+            if guard._writer_waits.locked() and not guard._has_state():
+                with guard._writer_waits:  # otherwise threads that predict all the time would never let it learn
+                    pass
+            state.acquire()
+        if self._whole and guard.broken is not None:
+            try:
+                guard._try_repair(guard.broken)
+            except BaseException:
+                state.release()
+                raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._state.release()
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()

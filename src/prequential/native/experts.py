@@ -33,6 +33,11 @@ def as_float64(array: np.ndarray) -> np.ndarray:
     return _fitted(array, _F64)
 
 
+def as_int64(array: np.ndarray) -> np.ndarray:
+    """The same of int64."""
+    return _fitted(array, _I64)
+
+
 class NativeExperts:
     """The functions of `experts.cpp` and `recent_labels.cpp`. Rows that come one by one and rows that come at once give the same bits.
 

@@ -37,7 +37,9 @@ struct Model {
 };
 
 // What a new token sees, counted from the end of the past: -1 is the newest past token, 0 the first new one. It sees
-// [begin, end) with their labels, and of the new ones [unlabeled_begin, unlabeled_end) as they are without.
+// [begin, end) with their labels, and of the new ones [unlabeled_begin, unlabeled_end) as they are without. Where there is
+// one new token alone, these may also be past ones, counted in the same way, if the model has a copy head: their labels
+// are then those of the examples.
 struct Visible {
   int32_t begin, end, unlabeled_begin, unlabeled_end, position;
 };
@@ -248,6 +250,7 @@ struct Plan {
   std::vector<int32_t> position;                    // of each token, as those of columns: column n is at n - origin
   int origin = 0, example_origin = 0;
   bool any_unlabeled = false;
+  int first_waiting = 0, waiting = 0;  // past columns that one new token alone sees without their labels
 
   Error make(const Net &net, const Stream &s) {
     S = s.length, P = s.past, PE = s.past_examples;
@@ -270,11 +273,17 @@ struct Plan {
     labeled.resize(panels), unlabeled.resize(panels), examples.resize(panels);
     position.assign(panels * PANEL, 0);
     int nearest = INT32_MAX, furthest = INT32_MIN;
-    any_unlabeled = false;
+    any_unlabeled = false, first_waiting = waiting = 0;
     for (int t = 0; t < S; t++) {
       Visible v = {s.y ? t - net.C : -net.C, s.y ? t : 0, 0, 0, s.y ? t : 0};
       if (s.visible) {
         v = s.visible[t];
+        if (S == 1 && v.unlabeled_begin < 0) {
+          if (v.unlabeled_end > 0 || !net.W || !net.attention || P + v.unlabeled_begin < 0 || PE + v.unlabeled_begin < 0)
+            return BAD_VISIBLE;
+          first_waiting = P + v.unlabeled_begin, waiting = std::max(0, v.unlabeled_end - v.unlabeled_begin);
+          v.unlabeled_begin = v.unlabeled_end = 0;
+        }
         // no token sees itself or a later one
         if (v.end > (s.y ? t : 0) || v.unlabeled_begin < 0 || v.unlabeled_end > t) return BAD_VISIBLE;
         if (v.position < -(1 << 24) || v.position > 1 << 24 || v.begin < -(1 << 24)) return BAD_VISIBLE;
@@ -289,7 +298,7 @@ struct Plan {
       position[t] = v.position;
       nearest = std::min(nearest, v.position), furthest = std::max(furthest, v.position);
     }
-    int first = P, first_example = PE, last = 0;
+    int first = waiting ? first_waiting : P, first_example = PE, last = waiting ? first_waiting + waiting : 0;
     for (int p = 0; p < panels; p++) {
       const int n = std::min(PANEL, S - p * PANEL);
       labeled[p].finish(n), unlabeled[p].finish(n), examples[p].finish(n);

@@ -6,29 +6,35 @@
 
 namespace prequential {
 
-// Scores of all query heads with keys [first, last) of the past, into scores [head][stride], and their softmax with the
-// null key; gives the inverse of the sum of each head's. q (H, K) is rotated and scaled; `panel` has room for [K][16].
-static void score_one(const Net &net, const float *keys, int first, int last, int origin, const float *q, float *scores,
-                      long stride, float *panel, float *inverse_sum) {
+// Scores of all query heads with some keys, which begin at this place of the rotary table, into scores [head][stride].
+// q (H, K) is rotated and scaled; `panel` has room for [K][16].
+static void score_one(const Net &net, const float *keys, int count, int place, const float *q, float *scores, long stride,
+                      float *panel) {
   const int K = net.K;
   const long length = net.model.rotary_columns_length;
-  for (int m = first; m < last; m += PANEL) {
-    from_tokens(keys + (long)m * K, K, std::min(PANEL, last - m), K, panel);
+  for (int m = 0; m < count; m += PANEL) {
+    from_tokens(keys + (long)m * K, K, std::min(PANEL, count - m), K, panel);
     if (net.rotates())
       for (int i = 0; i < K; i += 2)
         for (int t = 0; t < PANEL; t += 8) {
-          const float *angle = net.model.rotary_columns + i * length + (m - origin) + t;
+          const float *angle = net.model.rotary_columns + i * length + place + m + t;
           const v8 c = load(angle), s = load(angle + length);
           float *at = panel + i * PANEL + t;
           const v8 re = load(at), im = load(at + PANEL);
           store(at, re * c - im * s), store(at + PANEL, re * s + im * c);
         }
     multiply<false>(net.H, K, q, K, panel, false,
-                    [&](int head, v8 x, v8 y) { store2(scores + head * stride + (m - first), x, y); });
+                    [&](int head, v8 x, v8 y) { store2(scores + head * stride + m, x, y); });
   }
-  const int count = last - first;
+}
+
+// The softmax of scores [head][stride] with the null key; gives the inverse of the sum of each head's. From `known` on up
+// to `from` there are none.
+static void softmax_scores_one(const Net &net, float *scores, long stride, int known, int from, int count,
+                               float *inverse_sum) {
   for (int head = 0; head < net.H; head++) {
     float *s = scores + head * stride;
+    for (int i = known; i < from; i++) s[i] = NEVER;
     for (int i = count; i < ceil_to(count, 8); i++) s[i] = NEVER;
     v8 total = fill(0.0f), all = total;  // the null key's score is 0
     for (int i = 0; i < count; i += 8) all = larger(all, load(s + i));
@@ -150,8 +156,11 @@ static void forward_one(Pass &pass) {
   arena.restart();
   const int D = net.D, H = net.H, K = net.K, HID = net.HID, u_row = net.I - HID;
   const Sight &sight = plan.labeled[0];
-  const int first = sight.first, count = sight.count();
-  const long stride = ceil_to(count, PANEL);
+  const int first = sight.first, count = sight.count(), waiting = plan.waiting;
+  const int from = waiting ? ceil_to(count, PANEL) : count;  // of those that wait for their labels, among the scores
+  const long stride = ceil_to(from + waiting, PANEL);
+  float *waiting_keys = arena.floats((size_t)waiting * K), *waiting_values = arena.floats((size_t)waiting * K);
+  float *more = arena.floats(waiting ? D : 0);
   float *h = arena.floats(D), *normed = arena.floats(D), *in = arena.floats(net.I), *joined = arena.floats(net.J);
   float *q = arena.floats(D), *scores = arena.floats(H * stride), *panel = arena.floats((size_t)K * PANEL);
   float *inverse_sum = arena.floats(H), *out = arena.floats(D);
@@ -185,10 +194,24 @@ static void forward_one(Pass &pass) {
         for (int k = 0; k < K; k++) to[k] = in[head * K + k] * scale;
         if (net.rotates()) rotate_row(net.model.rotary + (long)plan.at(0) * K, K, to, to);
       }
-      score_one(net, s.keys + l * s.block_stride, first, first + count, plan.origin, q, scores, stride, panel,
-                inverse_sum);
-      mix_values_one(net, s.values + l * s.block_stride + (long)first * K, count, scores, stride, inverse_sum,
-                     joined + HID);
+      const float *keys = s.keys + l * s.block_stride, *values = s.values + l * s.block_stride;
+      score_one(net, keys + (long)first * K, count, first - plan.origin, q, scores, stride, panel);
+      for (int m = 0; m < waiting; m++) {  // what labels have added is taken away again
+        const int64_t label = s.example_labels[plan.PE - plan.P + plan.first_waiting + m];
+        const long at = (long)(plan.first_waiting + m) * K, to = (long)m * K;
+        for (int k = 0; k < K; k++) {
+          waiting_keys[to + k] = keys[at + k] - net.block(l, KEY_LABELS)[label * K + k];
+          waiting_values[to + k] = values[at + k] - net.block(l, VALUE_LABELS)[label * K + k];
+        }
+      }
+      if (waiting)
+        score_one(net, waiting_keys, waiting, plan.first_waiting - plan.origin, q, scores + from, stride, panel);
+      softmax_scores_one(net, scores, stride, count, from, from + waiting, inverse_sum);
+      mix_values_one(net, values + (long)first * K, count, scores, stride, inverse_sum, joined + HID);
+      if (waiting) {
+        mix_values_one(net, waiting_values, waiting, scores + from, stride, inverse_sum, more);
+        for (int d = 0; d < H * K; d++) joined[HID + d] += more[d];
+      }
       if (s.new_keys) {
         const float *key_label = s.y ? net.block(l, KEY_LABELS) + s.y[0] * K : nullptr;
         const float *value_label = s.y ? net.block(l, VALUE_LABELS) + s.y[0] * K : nullptr;

@@ -196,6 +196,71 @@ class NativeTransformer:
         self._check(self._functions.transformer_forward(self._recent().address, one.address, 1))
         return log_probs, state
 
+    def pass_late(
+        self,
+        x: np.ndarray,
+        y: np.ndarray | None,
+        num_seen: np.ndarray,
+        context: Context,
+        visible: np.ndarray,
+        *,
+        current: bool = True,
+        keep: int = 0,
+    ) -> np.ndarray:
+        """Log-probabilities (M, S, K) of a few examples (S, F) of which `visible` says what each of them sees.
+
+        As `predict_late` and `forward`, but with less work around the call: what is seen lies in a context, from its
+        latest example on (`current`) or from its last chunk boundary on. The last `keep` are then in the context, too.
+        """
+        stream, (L, width), K, S = StreamStruct(), self._shape, self.model.num_classes, len(x)
+        if self.model.settings.use_input:
+            x = np.ascontiguousarray(x, dtype=np.float32)
+            if x.shape != (S, self.model.features):
+                raise ValueError(f"x has shape {x.shape}, expected {(S, self.model.features)}")
+            stream.x = address_of(x)
+        if y is not None:
+            stream.y = address_of(y)
+        if num_seen[0] < K:
+            stream.num_seen = address_of(num_seen)
+        log_probs = np.empty((self._num_heads, S, K), np.float32)
+        stream.length, stream.visible, stream.log_probs = S, address_of(visible), address_of(log_probs)
+        copies: list[tuple[int, int, int]] = []  # from, to, bytes: of what is kept of a longer pass
+        state = np.empty((2 * L * width + self._key_width) * S if keep else 0, np.float32)
+        at = address_of(state)
+        if self._attention:
+            to = context.tokens.room_for(keep)  # first, as it may move the others
+            start, stop = (context.tokens.current_span if current else context.tokens.committed_span)(beyond=True)
+            keys, values, room = _memory(context.tokens, L, width)
+            row = 4 * width
+            stream.keys, stream.values, stream.past = keys + row * start, values + row * start, stop - start
+            stream.block_stride = room * width
+            if keep:
+                stream.new_keys, stream.new_values, stream.new_block_stride = at, at + row * L * S, S * width
+                for block in range(L):
+                    last, next_row = row * (block * S + S - keep), row * (block * room + to)
+                    copies.append((at + last, keys + next_row, row * keep))
+                    copies.append((at + row * L * S + last, values + next_row, row * keep))
+        if self._key_width:
+            cache, row = context.examples, 4 * self._key_width
+            to = cache.room_for(keep)
+            start, stop = (cache.current_span if current else cache.committed_span)(beyond=True)
+            keys, labels, _ = _memory(cache, 1, self._key_width)
+            stream.example_keys, stream.example_labels = keys + row * start, labels + 8 * start
+            stream.past_examples = stop - start
+            if keep:
+                assert y is not None
+                new = stream.new_example_keys = at + (8 * L * S * width if self._attention else 0)
+                copies.append((new + row * (S - keep), keys + row * to, row * keep))
+                copies.append((address_of(y) + 8 * (S - keep), labels + 8 * to, 8 * keep))
+        self._check(self._functions.transformer_forward(self._recent().address, ctypes.addressof(stream), 1))
+        for source, to, size in copies:
+            ctypes.memmove(to, source, size)
+        if keep and self._attention:
+            context.tokens.count_added(keep)
+        if keep and self._key_width:
+            context.examples.count_added(keep)
+        return log_probs
+
     def append_one(self, state: np.ndarray, y: int, context: Context) -> None:
         """Adds an example from `predict_one` to its context, with its label: to the bit what a pass would add."""
         L, width = self._shape
@@ -341,7 +406,9 @@ class NativeTransformer:
             stream.num_seen = address_of(num_seen)
         visible = given.visible
         if given.look is not None:
-            visible = _visible(given.look, self.model.settings.window, y is not None)
+            if given.look.labeled != (y is not None):
+                raise ValueError("a look back must be labeled where the examples are")
+            visible = visible_ranges(given.look, self.model.settings.window)
         if visible is not None:
             visible = np.ascontiguousarray(visible, dtype=np.int32)
             if visible.shape != (S, 5):
@@ -554,12 +621,13 @@ def _memory(cache: KVCache, depth: int, width: int) -> tuple[int, int, int]:
     return keys.data_ptr(), values.data_ptr(), room
 
 
-def _visible(look: LookBack, window: int, labeled: bool) -> np.ndarray:
-    """(S, 5) what each example sees, counted from the end of the past: `Visible` in model.h."""
-    if len(look.bound) != 1 or look.labeled != labeled:
-        raise ValueError("a look back must be of one stream, and labeled where the examples are")
-    bound = look.bound[0] if labeled else np.minimum(look.bound[0], 0)
+def visible_ranges(look: LookBack, window: int) -> np.ndarray:
+    """Int32 (S, 5) what each example sees, counted from the end of the past: `Visible` in model.h."""
+    if len(look.bound) != 1:
+        raise ValueError("a look back must be of one stream")
+    bound = look.bound[0] if look.labeled else np.minimum(look.bound[0], 0)
     visible = np.zeros((len(bound), 5), dtype=np.int32)
     visible[:, 0], visible[:, 1], visible[:, 4] = bound - window, bound, look.position
-    visible[:, 2], visible[:, 3] = look.first_unlabeled[0], np.arange(len(bound))
+    if len(bound) > 1:
+        visible[:, 2], visible[:, 3] = look.first_unlabeled[0], np.arange(len(bound))
     return visible

@@ -108,9 +108,14 @@ class ScoreLog:
                         yield int(number), kind, dict(given)
 
     def add(self, kind: str, given: dict[str, Any]) -> None:
-        """Writes down one prediction or score. Where the disk is full, it goes with the next one that can be written."""
+        """Takes one prediction or score, which `flush` writes down."""
         self.number += 1
         self._waiting += json.dumps([self.number, kind, given], separators=(",", ":")).encode() + b"\n"
+
+    def flush(self) -> None:
+        """Writes down what was taken. Where the disk is full, it goes with the next that can be written."""
+        if not self._waiting:
+            return
         try:
             self._write(self._waiting)
             self._waiting = b""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 from prequential.errors import BadCheckpoint, BadInput, PrequentialError, short
 from prequential.learners import by_id
 from prequential.learners.asked import Ask, at_time, id_text, now
-from prequential.learners.charges import Probabilities
+from prequential.learners.charges import Charges, Probabilities
 from prequential.learners.home import holds_learner
 from prequential.learners.transformer.learner import Learner
 from prequential.serve import cached_home
@@ -107,6 +109,7 @@ class TenantLearner:
             self._score_log.replay(self.scores, self.learner.position)
             for score in rescored.found:
                 self._count({**score, "text": self.names.name(score["y"])})
+            self.flush()
             self.events = []
         if isinstance(self.log, NatsLog):
             try:
@@ -136,6 +139,39 @@ class TenantLearner:
         """Predicts rows in order; those with an id wait for their labels. All of them, or none."""
         with at_time(STEADY.now()):
             return self._predict(content)
+
+    def predict_together(self, contents: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """What `predict` gives for requests with a row each, asked one after another, in one pass; None: not so."""
+        learner, names, rows = self.learner, [], []
+        if self.log.largest is not None or self._check_amounts(asks=len(contents)) is not None:
+            return None
+        try:
+            for content in contents:
+                row = content["rows"][0]
+                if (
+                    len(content["rows"]) > 1
+                    or not content["remember"]
+                    or (learner.schema is None and dict is type(row["x"]))
+                ):
+                    return None
+                names.append(id_text(row["id"]))
+                if not by_id.is_new(learner, names[-1]):
+                    return None
+                rows.append(learner.check_example(_numbers(row["x"])))
+            if len(set(names)) < len(names) or len({row.shape for row in rows}) > 1:
+                return None
+            with at_time(STEADY.now()):
+                self.changed = True
+                made = by_id.ask_many(learner, np.concatenate(rows), names)
+                return [self._asked(name, ask) for name, ask in zip(names, made, strict=True)]
+        except PrequentialError:
+            return None  # one by one, each gets its own reply
+
+    def _asked(self, id: str, made: Ask) -> dict[str, Any]:
+        """The reply to a prediction that was remembered."""
+        p = self.learner._probabilities(made.log_proba, made.num_seen)
+        self._predicted(id, p, made.asked_at)
+        return self._reply(id, p, made.asked_at)
 
     def _predict(self, content: dict[str, Any]) -> list[dict[str, Any]]:
         rows, remember = content["rows"], content["remember"]
@@ -181,6 +217,9 @@ class TenantLearner:
                     self._predicted(id, p, position)
         except PrequentialError as error:
             raise explained(error, f"rows.{i}.x" if several else "x") from None
+        return self._reply(id, p, position)
+
+    def _reply(self, id: str | None, p: Probabilities, position: int) -> dict[str, Any]:
         label = max(p, key=p.__getitem__, default=None)
         shown = list(p.items())
         if len(shown) > MOST_PROBABILITIES:
@@ -240,6 +279,43 @@ class TenantLearner:
             if work.at < len(work.rows) and time.monotonic() - begun > TURN_SECONDS:
                 return None
         return work.results
+
+    def learn_together(self, works: Iterable[Work]) -> list[list[dict[str, Any]]]:
+        """Learns the labels of the first of these requests in one call, where each has one by id; what it gives for each.
+
+        They are learned as if they had come alone, to the bit. An empty list: `learn` has to do it.
+        """
+        learner = self.learner
+        room = learner.room - 1 if learner.stepping else learner.room
+        found: dict[str, Any] = {}
+        waits: list[Ask] = []
+        with at_time(STEADY.now()):
+            for work in islice(works, room):
+                row = work.rows[0]
+                if work.tenant is not None or len(work.rows) > 1 or row.get("id") is None or row.get("x") is not None:
+                    break
+                try:
+                    self._check(work)
+                except Failure:
+                    break
+                if row["id"] in found or row["id"] not in learner.asked.pending:
+                    break
+                found[row["id"]] = row["y"]
+                waits.append(learner.asked.pending[row["id"]])
+            if len(found) < 2:
+                return []
+            first, self.changed = learner.position, True
+            try:
+                charges = learner.learn_many(ids=list(found), ys=list(found.values()))
+            except PrequentialError:
+                return []  # one by one, each gets its own reply
+            assert charges is not None
+            results = []
+            for i, (id, y) in enumerate(found.items()):
+                self._score_charge(id, y, charges, i, now() - waits[i].time, first + i + 1)
+                self._append({"event": "label", "id": id, "y": y, "time": now()})
+                results.append([{"id": id, "position": first + i + 1, "status": "learned"}])
+        return results
 
     def _check(self, work: Work) -> None:
         """Refuses a request of which any row could not be learned, before anything changes."""
@@ -342,9 +418,7 @@ class TenantLearner:
         charges = self.learner.observe(x, ys, origins=origins)
         first = self.learner.position - len(ys)
         for j, y in enumerate(ys):
-            predicted = int(charges.predicted[j])
-            label = None if predicted < 0 else self.learner.labels[predicted]
-            self._score(None, y, label, float(charges.log_loss[j]), bool(charges.correct[j]), None, first + j + 1)
+            self._score_charge(None, y, charges, j, None, first + j + 1)
 
     def _label(self, row: dict[str, Any], x: np.ndarray | None) -> dict[str, Any]:
         asked, id, y, when = self.learner.asked, row["id"], row["y"], now()
@@ -374,9 +448,15 @@ class TenantLearner:
         learner, waits = self.learner, self.learner.asked.pending.get(id)
         charges = learner.learn_one(None if x is None else x[0], y, id=id)
         if charges is not None and waits is not None:
-            predicted = int(charges.predicted[0])
-            label = None if predicted < 0 else learner.labels[predicted]
-            self._score(id, y, label, float(charges.log_loss[0]), bool(charges.correct[0]), now() - waits.time)
+            self._score_charge(id, y, charges, 0, now() - waits.time)
+
+    def _score_charge(
+        self, id: str | None, y: Any, charges: Charges, i: int, delay: float | None, position: int | None = None
+    ) -> None:
+        """Counts the score of one example of a call."""
+        predicted = int(charges.predicted[i])
+        label = None if predicted < 0 else self.learner.labels[predicted]
+        self._score(id, y, label, float(charges.log_loss[i]), bool(charges.correct[i]), delay, position)
 
     def _score(
         self, id: str | None, y: Any, predicted: Any, nats: float, correct: bool, delay: float | None,
@@ -454,14 +534,17 @@ class TenantLearner:
             raise explained(error, "rows" if several else "x") from None
 
     def _check_quotas(self, *, rows: int = 0, asks: int = 0) -> None:
+        failure = self._check_amounts(rows=rows, asks=asks)
+        if failure is not None:
+            raise failure
+
+    def _check_amounts(self, *, rows: int = 0, asks: int = 0) -> Failure | None:
         if self.quotas.bytes is not None and time.monotonic() - self._size_time > SIZE_SECONDS:
             self._size, self._size_time = self.size(), time.monotonic()
         learner = self.learner
-        failure = check_amounts(
+        return check_amounts(
             self.quotas, rows=rows, position=learner.position, asks=asks, pending=len(learner.asked), size=self._size
         )
-        if failure is not None:
-            raise failure
 
     def size(self) -> int:
         """Bytes on disk."""
@@ -497,6 +580,11 @@ class TenantLearner:
 
     # Keeping it.
 
+    def flush(self) -> None:
+        """Writes down the figures of the requests at hand; to be called before they are answered."""
+        if self._score_log is not None:
+            self._score_log.flush()
+
     def save(self) -> None:
         """Writes the learner and its figures, so that the next start is quick."""
         if self.changed:
@@ -511,6 +599,7 @@ class TenantLearner:
                     if other != path:
                         other.unlink()
             else:
+                self.flush()
                 self.learner.save()
                 write_sealed(self._scores_path(None), {**self.scores.state_dict(), "number": self._score_log.number})
                 self._score_log.clear()

@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections import OrderedDict, deque
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,7 @@ class Worker:
         if name in self.subscribed and tenant.events:
             self.send([[0, "events", [name, tenant.events]]])
         tenant.events = []
+        tenant.flush()
         if done:
             tenant.log.commit(replies, self.commits)
         else:
@@ -211,7 +213,13 @@ class Worker:
 
     def _ask(self, tenant: TenantLearner, waiting: Waiting, replies: list[Message]) -> bool:
         wrote = False
-        for _ in range(min(TURN, len(waiting.asks))):
+        count = min(TURN, len(waiting.asks))
+        if count > 1:
+            made = tenant.predict_together([message[3] for message in islice(waiting.asks, count)])
+            if made is not None:
+                replies += [[waiting.asks.popleft()[0], 200, [one]] for one in made]
+                return True
+        for _ in range(count):
             number, _, _, content = waiting.asks.popleft()
             try:
                 replies.append([number, 200, tenant.predict(content)])
@@ -225,6 +233,11 @@ class Worker:
         for _ in range(TURN):
             if not waiting.works:
                 break
+            together = tenant.learn_together(waiting.works)
+            if together:
+                replies += [[waiting.works.popleft().number, 200, results] for results in together]
+                wrote = True
+                continue
             work = waiting.works[0]
             before = work.at
             try:

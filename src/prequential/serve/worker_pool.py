@@ -17,7 +17,8 @@ from prequential.serve.framing import Message, frame, split
 from prequential.serve.nursery import Nursery
 
 LOG = logging.getLogger("prequential.serve")
-LONGEST_PAUSE = 5.0  # seconds between two starts of a worker that keeps dying
+PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two starts of a worker; of one that keeps dying
+LIVED_SECONDS = 2.0  # after which a worker that has answered does not count as one that keeps dying
 STOP_SECONDS = 60.0  # that a worker may take to save its tenants
 
 Events = Callable[[str, list[dict[str, Any]]], None]
@@ -42,6 +43,7 @@ class WorkerProcess(asyncio.Protocol):
         self.restarts = 0
         self.pid: int | None = None
         self._ended = asyncio.Event()
+        self._answered = False  # since it was started
         self.subscribed: dict[str, int] = {}
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._count = 0
@@ -57,14 +59,15 @@ class WorkerProcess(asyncio.Protocol):
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def _supervise(self) -> None:
-        pause = 0.1
+        pause = PAUSE
         while not self._stopping:
-            begun = time.monotonic()
+            begun, self._answered = time.monotonic(), False
             await self._run()
             if self._stopping:
                 return
             self.restarts += 1
-            pause = 0.1 if time.monotonic() - begun > 30 else min(2 * pause, LONGEST_PAUSE)
+            lived = self._answered and time.monotonic() - begun > LIVED_SECONDS
+            pause = PAUSE if lived else min(2 * pause, LONGEST_PAUSE)
             LOG.error("worker %d has ended and is started again", self.number)
             await asyncio.sleep(pause)
 
@@ -152,6 +155,7 @@ class WorkerProcess(asyncio.Protocol):
         for message in split(self._buffer):
             number, status, content = message
             if number:
+                self._answered = True
                 reply = self._replies.pop(number, None)
                 if reply is not None and not reply.done():
                     if status == 200:

@@ -19,6 +19,7 @@ class Batch:
     lags: np.ndarray | None = None  # (n,) how many labels arrived between its prediction and its own; None: none did
     raw: np.ndarray | None = None  # (n, ...) as the user gave them; None: no expert needs them
     pending: Batch | None = None  # the examples of the same chunk before these, where these see some without labels
+    unlabeled: int = 0  # the same of one example: how many of the latest it sees without their labels
 
     def with_pending(self) -> Batch:
         """Those before and these."""

@@ -324,6 +324,8 @@ class Learner(HomeLearner):
     def _after_pending(self, batch: Batch, x: np.ndarray) -> Batch:
         """Examples that the pass over their whole chunk lets see earlier ones of it without their labels."""
         assert self._parts is not None
+        if len(x) == 1 and self._parts.ensemble.network.passes.takes_labels_away:
+            return replace(batch, unlabeled=found) if (found := self._num_waiting_with(batch)) else batch
         lags = np.minimum([*self._pending_lags, int(cast(np.ndarray, batch.lags)[0])], MAX_LAG)
         bounds = np.arange(len(lags)) - np.maximum(lags, self.settings.label_delay or 0)
         if bounds[-1] != bounds[-2]:
@@ -332,6 +334,17 @@ class Learner(HomeLearner):
         class_ids = np.asarray(self._pending_ids, dtype=np.int64)
         pending = self._batch(features[: len(class_ids)], None, class_ids, self._num_seen.committed, lags[:-1])
         return replace(batch, pending=pending)
+
+    def _num_waiting_with(self, batch: Batch) -> int:
+        """How many of the latest examples of the chunk were asked since the same label arrived as this one."""
+        least, count = self.settings.label_delay or 0, len(self._pending_lags)
+        bound = count - max(int(cast(np.ndarray, batch.lags)[0]), least)
+        same = 0
+        for i in range(count - 1, -1, -1):
+            if i - max(min(self._pending_lags[i], MAX_LAG), least) != bound:
+                break
+            same += 1
+        return same
 
     def _prepare_chunk(self, count: int) -> None:
         assert self._parts is not None

@@ -11,11 +11,13 @@ import torch
 from prequential.learners.log_proba import uniform_where_nan
 from prequential.learners.transformer.batch import Batch, Queries
 from prequential.learners.transformer.optimizer import Optimizer
-from prequential.learners.transformer.passes import NetworkPass
+from prequential.learners.transformer.passes import NetworkPass, extend_by_pass
 from prequential.learners.transformer.steps import EMAUpdate, StepsTaken
 from prequential.models.kv_cache import Context
 from prequential.models.transformer import Transformer
-from prequential.native.transformer import ChunkInput, NativePass, NativeTransformer, StreamInput
+from prequential.native.transformer import ChunkInput, NativePass, NativeTransformer, StreamInput, visible_ranges
+
+FEW = 64  # rows of a pass around which little is to be done
 
 
 class NativePasses:
@@ -39,11 +41,19 @@ class NativePasses:
     def model(self) -> Transformer:
         return self._native.model
 
+    @property
+    def takes_labels_away(self) -> bool:
+        sizes = self._native.sizes
+        return sizes.attention and sizes.example_key_width > 0
+
     def predict(self, queries: Queries, context: Context) -> tuple[np.ndarray, Any]:
         x, num_seen, look = queries.x, queries.num_seen, queries.lookback
         if look is None and len(x) == 1:
             log_probs, reuse = self._native.predict_one(x, int(num_seen[0]), context)
             return uniform_where_nan(log_probs), reuse
+        if look is not None and len(x) <= FEW:
+            visible = visible_ranges(look, self.model.settings.window)
+            return uniform_where_nan(self._native.pass_late(x, None, num_seen, context, visible)), None
         past = context.current(beyond=look is not None)
         if look is not None:
             return _log_probs(self._native.predict_late(x, num_seen, past, look)), None
@@ -60,6 +70,23 @@ class NativePasses:
         threads = torch.get_num_threads()
         passed = self._native.forward(batch.x, batch.class_ids, batch.num_seen, past, look, threads=threads)
         return NetworkPass(_log_probs(passed), passed.new)
+
+    def extend(self, batch: Batch, context: Context) -> list[torch.Tensor] | np.ndarray:
+        if batch.lags is None or not self.model.settings.window:
+            return extend_by_pass(self, batch, context)
+        whole, n = batch if batch.pending is None else batch.with_pending(), len(batch)
+        if len(whole) > FEW:
+            return extend_by_pass(self, batch, context)
+        context.reserve(whole.max_lag)
+        look = whole.lookback
+        assert look is not None
+        visible = visible_ranges(look, self.model.settings.window)
+        if batch.unlabeled:
+            visible[0, 2:4] = -batch.unlabeled, 0
+        log_probs = self._native.pass_late(
+            whole.x, whole.class_ids, whole.num_seen, context, visible, current=batch.pending is None, keep=n
+        )
+        return uniform_where_nan(log_probs)[:, -n:]
 
 
 class NativeSteps:

@@ -32,6 +32,11 @@ class Passes(Protocol):
     @property
     def model(self) -> Transformer: ...
 
+    @property
+    def takes_labels_away(self) -> bool:
+        """Whether one example can see those before it without their labels (`Batch.unlabeled`), with no pass over them."""
+        ...
+
     def predict(self, queries: Queries, context: Context) -> tuple[np.ndarray, Any]:
         """Log-probabilities (M, n, K) by each head, from the current context; of one input, also what `append` reuses."""
         ...
@@ -44,6 +49,10 @@ class Passes(Protocol):
         """A pass over labeled examples, from the last chunk boundary on, or from the latest example on."""
         ...
 
+    def extend(self, batch: Batch, context: Context) -> list[Tensor] | np.ndarray:
+        """Log-probabilities (n, K) by each head of labeled examples, which are then in the current context."""
+        ...
+
 
 class TorchPasses:
     """The passes of a model by torch.
@@ -53,6 +62,8 @@ class TorchPasses:
     model
         What predicts.
     """
+
+    takes_labels_away = False
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -89,12 +100,27 @@ class TorchPasses:
             outs, new = self.model(self._tensor(batch.x)[None], y, past, look)
             return NetworkPass(head_log_probs(self.model, [out[0] for out in outs], batch.num_seen), new)
 
+    def extend(self, batch: Batch, context: Context) -> list[Tensor] | np.ndarray:
+        return extend_by_pass(self, batch, context)
+
     def _eval(self) -> None:
         if self.model.training:  # asked first, as a walk over all modules takes time
             self.model.eval()
 
     def _tensor(self, x: np.ndarray) -> Tensor:
         return on_device(x, self.model.rotary.table.device)
+
+
+def extend_by_pass(passes: Passes, batch: Batch, context: Context) -> list[Tensor] | np.ndarray:
+    """`Passes.extend` by `Passes.forward`."""
+    if batch.pending is None:
+        passed = passes.forward(batch, context, current=True)
+        context.extend(passed.new)
+        return passed.log_probs
+    n, whole = len(batch), passes.forward(batch.with_pending(), context)
+    context.extend(whole.new.latest(n * passes.model.tokens_per_example, n))
+    log_probs = whole.log_probs
+    return log_probs[:, -n:] if isinstance(log_probs, np.ndarray) else [of_head[-n:] for of_head in log_probs]
 
 
 def head_log_probs(model: Transformer, outs: list[Tensor], num_seen: np.ndarray) -> list[Tensor]:

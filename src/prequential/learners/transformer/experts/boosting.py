@@ -9,6 +9,7 @@ Letters: N rows of memory, F features, K classes, T trees of at most L leaves, B
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ class Version:
     log_scale: float
     rest: float  # how much of the probabilities goes to the prior
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """What scores are multiplied by."""
         return float(np.exp(self.log_scale))

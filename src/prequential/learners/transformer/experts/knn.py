@@ -129,6 +129,8 @@ class KNNExpert:
             self._append(batch.x if columns is None else columns.key, batch.class_ids)
             self._found.append(_Found(batch.x, int(batch.num_seen[0]), log_probs, columns))
             return log_probs
+        if self._native is not None and len(batch) == 1:
+            return self._extend_late(batch, log_probs)
         keys, labels = self._keys(batch.x), torch.from_numpy(batch.class_ids)
         if log_probs is None and self._native is not None:
             log_probs, _ = self._neighbors_of(batch, self._past.current_span())
@@ -226,6 +228,19 @@ class KNNExpert:
         visible = np.array([position - self.memory, last], np.int64)
         log_probs = self._search(self._scaled(batch.x), span, own, visible, batch.num_seen, at)
         return log_probs, None if at is None else _ages(at, past)
+
+    def _extend_late(self, batch: Batch, log_probs: np.ndarray | None) -> np.ndarray:
+        """The same as `extend` for one example whose label came late."""
+        assert batch.lags is not None
+        start, stop = self._past.current_span()
+        past, key = stop - start, self._scaled(batch.x)
+        if log_probs is None:
+            visible = np.array([[past - self.memory], [past - int(batch.lags[0])]])
+            log_probs = self._search(key, (start, stop), None, visible, batch.num_seen)
+        self._found = []
+        self._past.reserve(self._chunk_size)
+        self._append(key, batch.class_ids)
+        return log_probs
 
     def _search_one(self, x: np.ndarray, num_seen: np.ndarray) -> tuple[np.ndarray, _Columns | None]:
         """Log-probabilities (1, 1, K) of the next example, and what a metric learns from, where there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter, is_not
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,13 @@ from prequential.learners.transformer.experts.boosting import (
     Version,
     rate,
 )
-from prequential.native.experts import address
+from prequential.native.experts import address, as_float64, as_int64
 from prequential.native.native_trees import Arrays, GrowthArguments, TreeFunctions, address_of, pointers, tree_functions
 
 ARRAYS = (
     "x", "bins", "cuts", "num_cuts", "class_ids", "scores", "bias", "feature", "threshold", "child", "num_leaves", "value",
 )  # fmt: skip
+_arrays_of = attrgetter(*ARRAYS)
 
 
 class NativeGrower(Grower):
@@ -45,7 +47,10 @@ class NativeGrower(Grower):
 
     def __init__(self, functions: TreeFunctions, *, log_probs: bool = True) -> None:
         self._functions, self._makes_log_probs = functions, log_probs
-        self._of: tuple[Forest, tuple[np.ndarray, ...], Arrays] | None = None  # what the addresses are of
+        self._of: tuple[np.ndarray, ...] = ()  # the arrays that the addresses are of
+        self._forest: Forest | None = None
+        self._arrays_of = Arrays()
+        self._address = address_of(self._arrays_of)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeGrower:
         return NativeGrower(self._functions, log_probs=self._makes_log_probs)
@@ -81,7 +86,7 @@ class NativeGrower(Grower):
     ) -> np.ndarray:
         if not self._makes_log_probs:
             return super().log_probs(forest, version, x, origin, num_seen, K)
-        x, num_seen = np.require(x, np.float64, ["C", "W"]), np.require(num_seen, np.int64, ["C", "W"])
+        x, num_seen = as_float64(x), as_int64(num_seen)
         found, trees, bias = np.empty((len(x), K), np.float32), version.trees, version.bias_of(forest.num_classes)
         if len(x) and self._functions.predict(
             self._arrays(forest), trees.start, len(trees), address(bias), address(x), len(x), address(origin),
@@ -92,22 +97,19 @@ class NativeGrower(Grower):
 
     def _arrays(self, forest: Forest) -> int:
         """Where the addresses of its arrays are."""
-        arrays = tuple(getattr(forest, name) for name in ARRAYS)
-        if self._of is None or self._of[0] is not forest or any(map(_differ, self._of[1], arrays)):
+        arrays = _arrays_of(forest)
+        if self._forest is not forest or any(map(is_not, self._of, arrays)):
             (N, F), K, T = forest.x.shape, forest.num_classes, len(forest.num_leaves)
             exp = {"exp_high": EXP_HIGH, "exp_low": EXP_LOW}
-            made = Arrays(
+            self._arrays_of = Arrays(
                 N, F, K, T, LEAVES, BINS, len(EXP_HIGH), **pointers({**dict(zip(ARRAYS, arrays, strict=True)), **exp})
             )
-            self._of = forest, arrays, made
-        return address_of(self._of[2])
+            self._address = address_of(self._arrays_of)
+            self._forest, self._of = forest, arrays
+        return self._address
 
 
 def make_grower(*, log_probs: bool) -> Grower:
     """The native core where there is one; `log_probs` where the rest of the learner uses it as well."""
     functions = tree_functions()
     return Grower() if functions is None else NativeGrower(functions, log_probs=log_probs)
-
-
-def _differ(before: np.ndarray, now: np.ndarray) -> bool:
-    return before is not now

@@ -51,16 +51,7 @@ class NetworkExpert:
         if reuse is not None and self.passes.append(reuse, batch.class_ids, self.context):
             assert predicted is not None
             return predicted.log_probs
-        if batch.pending is not None:
-            whole = self.passes.forward(batch.with_pending(), self.context)
-            self.context.extend(whole.new.latest(len(batch) * self.model.tokens_per_example, len(batch)))
-            n, log_probs = len(batch), whole.log_probs
-            if isinstance(log_probs, np.ndarray):
-                return self._share(log_probs[:, -n:], n)
-            return self._share([of_head[-n:] for of_head in log_probs], n)
-        passed = self.passes.forward(batch, self.context, current=True)
-        self.context.extend(passed.new)
-        return self._share(passed.log_probs, len(batch))
+        return self._share(self.passes.extend(batch, self.context), len(batch))
 
     def commit(self, batch: Batch, passed: NetworkPass | None = None) -> np.ndarray:
         """As for every expert; `passed` is the pass over the chunk where there was one already."""

@@ -185,9 +185,21 @@ class TreesExpert:
     def _predict_as_asked(self, batch: Batch, position: int) -> np.ndarray:
         """Log-probabilities (1, n, K) of rows from this one of the chunk on, each by the trees of when it was asked."""
         assert batch.raw is not None
+        if len(batch) == 1:
+            lag = 0 if batch.lags is None else int(batch.lags[0])
+            version = self._version_at(self._num_rows + position - lag) if lag else self._versions[-1]
+            return self._log_probs(version, batch.raw, batch.num_seen)[None]
         found = np.empty((1, len(batch), self.num_classes), np.float32)
         for version, rows in self._asked(batch, position):
             found[0, rows] = self._log_probs(version, batch.raw[rows], batch.num_seen[rows])
+        return found
+
+    def _version_at(self, known: int) -> Version:
+        """The version that there was when so many labels had arrived, or the oldest that there still is."""
+        found = self._versions[0]
+        for version in reversed(self._versions):
+            if version.num_rows <= known:
+                return version
         return found
 
     def _asked(self, batch: Batch, position: int) -> Iterator[tuple[Version, slice | np.ndarray]]:
