@@ -36,7 +36,7 @@ STREAMS = {
     "powersupply": NamedStream("datasets.tabular:power_supply"),
     "yfcc": NamedStream("datasets.yfcc:YfccStream"),
     "geo-images": NamedStream(
-        "datasets.geo_images:GeoImageStream", needs={"records": "the file yfcc_poi9.npz with the photo records"}
+        "open:geo_image_stream", needs={"records": "the file yfcc_poi9.npz with the photo records"}
     ),
     "cloc": NamedStream(
         "datasets.cloc:ClocStream", needs={"images": "the folder that the paths in the metadata start from"}

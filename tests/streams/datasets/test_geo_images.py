@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.datasets.geo_images import GeoImageStream, album_numbers, draw_images
+from prequential.streams.datasets.geo_images import album_numbers, draw_images
 from prequential.streams.open import open_stream
 from prequential.testing.streams import check_stream
 
@@ -71,5 +71,5 @@ def test_bad_settings(folder):
         geo(folder, album_gap=-1.0)
     with pytest.raises(BadInput, match="needs records"):
         open_stream(f"geo-images:{folder / 'images.npz'}")
-    with pytest.raises(BadInput, match="cannot be taken one by one"):
-        GeoImageStream("photos(length=10)", records=folder / "records.npz")
+    with pytest.raises(BadInput, match="cannot be drawn"):
+        open_stream("geo-images:photos(length=10)", records=str(folder / "records.npz"))

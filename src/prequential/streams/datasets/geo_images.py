@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from prequential.errors import BadInput, BadSetting
+from prequential.errors import BadSetting
 from prequential.streams.datasets.yfcc import YfccStream
 from prequential.streams.stream import Chunk, Stream
+from prequential.streams.tasks import Pool
 
 FINEST = 1000  # features are rounded to this share of the largest, so that distances are exact on every machine
 
@@ -27,8 +27,8 @@ class GeoImageStream(Stream):
 
     Parameters
     ----------
-    source
-        Labeled images: anything that `open_stream` opens and that `split:` could split, above all a folder of features.
+    x, y
+        The images or their features, and their classes, as for `SplitStream`: what `pool()` of a stream gives.
     records
         The file with the records, as for `YfccStream`.
     album_gap
@@ -37,45 +37,34 @@ class GeoImageStream(Stream):
         Which class a place shows, and with which image an album begins.
     max_bytes
         How many bytes the records may unpack to; see `prequential.streams.limits`.
-    options
-        Those of the source.
     """
 
     def __init__(
         self,
-        source: str | Path,
+        x: Pool,
+        y: np.ndarray,
         *,
         records: str | Path,
         album_gap: float = 3600.0,
         seed: int = 0,
         max_bytes: int | None = None,
-        **options: Any,
     ) -> None:
-        from prequential.streams.open import open_stream
-
         if not album_gap >= 0:
             raise BadSetting(f"album_gap ({album_gap}) must be at least 0")
         if not 0 <= seed < 1 << 32:
             raise BadSetting(f"seed ({seed}) must be at least 0 and below 2**32")
-        images = open_stream(str(source), **options)
-        if not hasattr(images, "pool"):
-            raise BadInput(
-                f"{source} is a {type(images).__name__}, whose examples cannot be taken one by one; expected extracted "
-                "features, images or arrays"
-            )
-        self._x, kinds = images.pool()
+        self._x = x
         self._records = YfccStream(records, max_bytes=max_bytes)
         self.classes = self._records.classes
         self._y = self._records._y
         albums = album_numbers(self._records._user, self._y, self._records._time, album_gap)
-        self.image = draw_images(self._x, np.unique(kinds, return_inverse=True)[1].ravel(), self._y, albums, seed)
-        self._source = images.fingerprint()
+        self.image = draw_images(self._x, np.unique(y, return_inverse=True)[1].ravel(), self._y, albums, seed)
 
     def __len__(self) -> int:
         return len(self._y)
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(f"geo-images 1, {self._source}, {self._records.fingerprint()}".encode())
+        digest = hashlib.sha256(f"geo-images 1, {self._x.fingerprint()}, {self._records.fingerprint()}".encode())
         digest.update(self.image.astype("<i8").tobytes())
         return digest.hexdigest()[:32]
 
@@ -97,7 +86,7 @@ def album_numbers(user: np.ndarray, place: np.ndarray, time: np.ndarray, gap: fl
     return numbers
 
 
-def draw_images(x: Any, kind: np.ndarray, place: np.ndarray, album: np.ndarray, seed: int) -> np.ndarray:
+def draw_images(x: Pool | np.ndarray, kind: np.ndarray, place: np.ndarray, album: np.ndarray, seed: int) -> np.ndarray:
     """The image of each photo, as positions in x; `kind` is the class of each image. See `GeoImageStream`."""
     bits = np.random.Philox(seed)
     kinds = int(kind.max()) + 1
