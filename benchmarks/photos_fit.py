@@ -206,7 +206,7 @@ def draw(path: Path, examples: int, seed: int) -> None:
     axes.axhline(0.26, color="tab:red", lw=1)
     axes.text(MEMORIES[0], 0.265, "ACM on CLOC, all of the past in memory: 26 %", color="tab:red", va="bottom")
     axes.set(xscale="log", xlabel="photos in memory", ylabel="the nearest neighbor has it", ylim=(0, 0.8))
-    axes.legend(frameon=False, ncols=2, loc="upper left")
+    axes.legend(frameon=False, ncols=2, loc="lower left")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
