@@ -3,7 +3,7 @@
     PREQUENTIAL_DATA=folder python benchmarks/photos_fit.py      with yfcc_poi9.npz in the folder
     python benchmarks/photos_fit.py --examples 200000            without the records, and shorter
     python benchmarks/photos_fit.py --fit 1                      the stream of earlier versions
-    python benchmarks/photos_fit.py --draw docs/images/photos_neighbors.svg
+    python benchmarks/photos_fit.py --draw docs/images/photos-neighbors.png
 
 A few minutes on one core for 500,000 examples. Times in the stream are positions times the seconds between photos.
 A photographer's numbers are low in the stream, whose 500,000 photos are 38 days where the records are 18 years. The
@@ -199,14 +199,16 @@ def draw(path: Path, examples: int, seed: int) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for fit, color in ((1, "tab:gray"), (2, "tab:blue")):
         curve = neighbors(PhotoStream(40_000_000, seed=seed, fit=fit), examples)
-        axes.plot(curve, [place for place, _ in curve.values()], "o-", color=color, label=f"same place, fit {fit}")
-        axes.plot(curve, [album for _, album in curve.values()], ":", color=color, label=f"same album, fit {fit}")
+        axes.plot(
+            list(curve), [place for place, _ in curve.values()], "o-", color=color, label=f"same place, fit {fit}"
+        )
+        axes.plot(list(curve), [album for _, album in curve.values()], ":", color=color, label=f"same album, fit {fit}")
     axes.axhline(0.26, color="tab:red", lw=1)
     axes.text(MEMORIES[0], 0.265, "ACM on CLOC, all of the past in memory: 26 %", color="tab:red", va="bottom")
     axes.set(xscale="log", xlabel="photos in memory", ylabel="the nearest neighbor has it", ylim=(0, 0.8))
-    axes.legend(frameon=False, ncols=2, loc="upper left")
+    axes.legend(frameon=False, ncols=2, loc="lower left")
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:

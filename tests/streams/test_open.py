@@ -94,7 +94,7 @@ def test_any_labelled_set_can_be_split(files):
     check_stream(make, lambda: make(1))
     chunk = make().read(0, 40)
     assert [str(shade // 10) for shade in chunk.x[:, 0, 0]] == [make().task_classes(0)[label] for label in chunk.y]
-    with pytest.raises(BadInput, match="is a TableStream, which cannot be split into tasks"):
+    with pytest.raises(BadInput, match="is a TableStream, whose examples cannot be drawn"):
         open_stream(f"split:{files / 't.csv'}")
 
 

@@ -110,6 +110,7 @@ def features(
     /,
     *,
     network: str = "resnet50",
+    size: int | None = None,
     images: Path | None = None,
     label: str | None = None,
     time: str | None = None,
@@ -132,8 +133,10 @@ def features(
     out
         The folder for the features; `prequential run --stream FOLDER` reads them.
     network
-        resnet50, mae-vit-b, mae-vit-l, dinov2-b, any vision model of the Hugging Face hub as owner/name, timm:NAME, or
-        a local folder of weights.
+        efficientnet-lite0 (its weights come with prequential[pretrained]), resnet50, mae-vit-b, mae-vit-l, dinov2-b, any
+        vision model of the Hugging Face hub as owner/name, timm:NAME, or a local folder of weights.
+    size
+        Height and width of the images that the network gets; by default those it was trained with. Less is faster.
     images
         For cloc: the folder that the paths in the metadata start from.
     label
@@ -158,6 +161,7 @@ def features(
         source,
         out,
         network=network,
+        size=size,
         images=images,
         columns={"label": label, "time": time, "image": image},
         batch=batch,

@@ -2,6 +2,7 @@
 
 from prequential.features.extract import extract
 from prequential.features.image_records import Records
-from prequential.features.networks import Network, load_network
+from prequential.features.network import Network
+from prequential.features.networks import load_network
 
 __all__ = ["Network", "Records", "extract", "load_network"]

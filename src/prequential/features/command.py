@@ -25,6 +25,7 @@ def extract_features(
     out: Path,
     *,
     network: str,
+    size: int | None = None,
     images: Path | None,
     columns: dict[str, str | None],
     batch: int,
@@ -35,11 +36,13 @@ def extract_features(
     """Extracts the features that are missing, and prints a summary; `columns` are the options label, time, image."""
     if batch < 1:
         raise BadSetting(f"batch ({batch}) must be at least 1")
+    if size is not None and not 8 <= size <= 2**12:
+        raise BadSetting(f"size ({size}) must be from 8 to {2**12}")
     spec = StreamSpec.parse(source)
     check_images_folder(spec, images)
     chosen = {name: column for name, column in columns.items() if column is not None}
     with console.status(f"loading {escape(network)}"):
-        net = load_network(network, device=find_device(device))
+        net = load_network(network, size=size, device=find_device(device))
     found = open_images(spec, net.size, images, chosen)
     parts = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*parts, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -20,7 +20,8 @@ from prequential.features.metadata_files import (
     keep_columns,
     make_list_again,
 )
-from prequential.features.networks import Network, load_network
+from prequential.features.network import Network
+from prequential.features.networks import load_network
 from prequential.storage.files import storage
 from prequential.streams.formats.feature_folder import FeatureStream
 from prequential.streams.formats.feature_writer import SKIPPED, FeatureWriter

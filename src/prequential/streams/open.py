@@ -214,14 +214,35 @@ def split_stream(
     """Tasks with random classes and label maps, out of any labeled arrays or images; options are those of the path."""
     from prequential.streams.tasks import SplitStream
 
+    x, y = _pool(path, options)
+    return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
+
+
+def geo_image_stream(
+    path: str | Path,
+    *,
+    records: str,
+    album_gap: float = 3600.0,
+    seed: int = 0,
+    max_bytes: int | None = None,
+    **options: Any,
+) -> Stream:
+    """Labeled images, or features of them, on the photographers, times and places of real photo records."""
+    from prequential.streams.datasets.geo_images import GeoImageStream
+
+    x, y = _pool(path, options)
+    return GeoImageStream(x, y, records=records, album_gap=album_gap, seed=seed, max_bytes=max_bytes)
+
+
+def _pool(path: str | Path, options: dict[str, Any]) -> Any:
+    """The examples of a stream by their positions, and their labels."""
     whole = open_stream(str(path), **options)
     if not hasattr(whole, "pool"):
         raise BadInput(
-            f"{path} is a {type(whole).__name__}, which cannot be split into tasks; expected arrays (.npz, "
-            ".npy), images or features"
+            f"{path} is a {type(whole).__name__}, whose examples cannot be drawn; expected arrays (.npz, .npy), images or "
+            "features"
         )
-    x, y = whole.pool()
-    return SplitStream(x, y, tasks=tasks, ways=ways, task_length=task_length, seed=seed)
+    return whole.pool()
 
 
 def _by_path(path: Path) -> Callable[..., Stream]:

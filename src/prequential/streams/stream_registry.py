@@ -35,6 +35,9 @@ STREAMS = {
     "covertype": NamedStream("datasets.tabular:covertype"),
     "powersupply": NamedStream("datasets.tabular:power_supply"),
     "yfcc": NamedStream("datasets.yfcc:YfccStream"),
+    "geo-images": NamedStream(
+        "open:geo_image_stream", needs={"records": "the file yfcc_poi9.npz with the photo records"}
+    ),
     "cloc": NamedStream(
         "datasets.cloc:ClocStream", needs={"images": "the folder that the paths in the metadata start from"}
     ),

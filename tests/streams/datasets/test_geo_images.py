@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from prequential.errors import BadInput, BadSetting
+from prequential.streams.datasets.geo_images import album_numbers, draw_images
+from prequential.streams.open import open_stream
+from prequential.testing.streams import check_stream
+
+START = 1_200_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """200 photos of 12 photographers at 6 places, and 90 images of 3 classes."""
+    folder = tmp_path_factory.mktemp("geo")
+    rng = np.random.default_rng(0)
+    user = np.repeat(rng.integers(0, 12, 40), 5)
+    time = START + np.sort(rng.integers(0, 10**6, 40)).repeat(5) + np.tile(np.arange(5), 40)
+    place = rng.integers(0, 6, 40).repeat(5)
+    order = np.argsort(time, kind="stable")
+    np.savez(
+        folder / "records.npz", y=place[order], user=user[order], time=time[order], classes=np.array(list("abcdef"))
+    )
+    kind = np.repeat(np.arange(3), 30)
+    np.savez(folder / "images.npz", x=(rng.normal(size=(90, 8)) + 3 * kind[:, None]).astype(np.float32), y=kind)
+    return folder
+
+
+def geo(folder, **options):
+    return open_stream(f"geo-images:{folder / 'images.npz'}", records=str(folder / "records.npz"), **options)
+
+
+def test_battery(folder):
+    check_stream(lambda: geo(folder), lambda: geo(folder, seed=1))
+
+
+def test_labels_are_the_places_and_a_place_shows_one_class(folder):
+    stream = geo(folder)
+    places, kinds = stream._records._y, np.repeat(np.arange(3), 30)[stream.image]
+    assert stream.read(0, 200).y == places.tolist()
+    assert stream.classes == 6
+    shown = {place: set(kinds[places == place].tolist()) for place in range(6)}
+    assert all(len(kind) == 1 for kind in shown.values())
+    assert sorted(kind for (kind,) in shown.values()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_no_image_twice_before_the_class_is_used_up(folder):
+    stream = geo(folder)
+    kinds = np.repeat(np.arange(3), 30)[stream.image]
+    for kind in range(3):
+        drawn = stream.image[kinds == kind]
+        for start in range(0, len(drawn), 30):
+            some = drawn[start : start + 30]
+            assert len(set(some.tolist())) == len(some)
+
+
+def test_an_album_goes_on_with_the_most_similar_image():
+    x = np.array([[0.0], [10.0], [1.0], [11.0], [2.5]])
+    drawn = draw_images(x, np.zeros(5, int), np.zeros(3, int), np.array([0, 0, 0]), seed=0)
+    first = x[drawn[0], 0]
+    distances = sorted(abs(x[:, 0] - first))
+    assert abs(x[drawn[1], 0] - first) == distances[1]
+    # two albums at once do not mix, and end where the photographer leaves for longer
+    apart = album_numbers(np.array([1, 2, 1, 2]), np.zeros(4, int), np.array([0, 1, 2, 5000]), 3600)
+    assert apart[0] == apart[2]
+    assert len(set(apart.tolist())) == 3
+
+
+def test_bad_settings(folder):
+    with pytest.raises(BadSetting, match="album_gap"):
+        geo(folder, album_gap=-1.0)
+    with pytest.raises(BadInput, match="needs records"):
+        open_stream(f"geo-images:{folder / 'images.npz'}")
+    with pytest.raises(BadInput, match="cannot be drawn"):
+        open_stream("geo-images:photos(length=10)", records=str(folder / "records.npz"))
