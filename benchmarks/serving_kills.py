@@ -29,6 +29,8 @@ class Load:
         self.retries = self.replies = 0
         self.going = True
         self.scored = self.unscored = 0  # labels, by the figures of the service
+        self.unremembered: dict[str, list[float]] = {}  # predictions without a log: x goes with the label
+        self.pause = 0.0  # between two batches of examples
         self._count = 0
 
     def connection(self) -> Connection:
@@ -73,7 +75,12 @@ class Load:
                 early = self.draws.random() < 0.1
                 if early:
                     await self.label(connection, id)
-                if await self.sure(connection, "/v1/kills/predict", {"id": id, "x": x}, None):
+                made = await self.sure(connection, "/v1/kills/predict", {"id": id, "x": x}, None)
+                if made and made.get("remembered") is False:
+                    self.unremembered[id] = x
+                    if early:
+                        await self.label(connection, id)
+                elif made:
                     self.asked.add(id)
                 if not early and self.draws.random() < 0.9:
                     waiting.append((id, x))
@@ -86,7 +93,8 @@ class Load:
 
     async def label(self, connection: Connection, id: str) -> None:
         y = "ab"[sum(id.encode()) % 2]
-        if await self.sure(connection, "/v1/kills/labels", {"id": id, "y": y}, None):
+        with_x = {"x": self.unremembered[id]} if id in self.unremembered else {}
+        if await self.sure(connection, "/v1/kills/labels", {"id": id, "y": y, **with_x}, None):
             self.labels[id] = y
 
     async def examples(self, name: str) -> None:
@@ -99,6 +107,7 @@ class Load:
             ]
             if await self.sure(connection, "/v1/kills/observe", {"rows": rows}, f"{name}-{number}"):
                 self.rows.update(row["x"][0] for row in rows)
+            await asyncio.sleep(self.pause)
         connection.close()
 
 

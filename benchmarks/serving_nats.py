@@ -31,6 +31,8 @@ from serving_kills import Load, check
 from serving_process import SMALL, Connection, Served
 from works import digest
 
+from prequential.serve.nats_client import BUCKET, STREAM, servers_of
+
 TENANT = "kills"
 
 
@@ -84,21 +86,41 @@ class Killing:
 
     async def run(self, kills: int, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while sum(self.counts.values()) < kills and time.monotonic() < end:
-            before = self.load.replies
-            while self.load.replies < before + self.draws.randrange(60):
-                await asyncio.sleep(0.005)
-            what = self.draws.choices(list(self.counts), (4, 4, 2))[0]
-            self.counts[what] += 1
-            await getattr(self, f"_kill_{what}")()
-        self.load.going = False
+        try:
+            while sum(self.counts.values()) < kills and time.monotonic() < end:
+                before = self.load.replies
+                while self.load.replies < before + self.draws.randrange(60):
+                    await asyncio.sleep(0.005)
+                what = self.draws.choices(list(self.counts), (4, 4, 2))[0]
+                self.counts[what] += 1
+                await getattr(self, f"_kill_{what}")()
+        finally:
+            self.load.going = False
 
     async def _kill_server(self) -> None:
         number = self.draws.randrange(3)
         self.nats.kill(number)
         self.gaps["server"].append(await self._gap(self.services))
         await asyncio.to_thread(self.nats.start, number)
-        await asyncio.sleep(1.0)  # to catch up: of three, two must always be there
+        await self._settled()  # of three, two must always be there
+
+    async def _settled(self) -> None:
+        """Waits until all servers have the whole log again."""
+        import nats
+        from nats.errors import Error
+
+        connection = await nats.connect(servers_of(self.nats.url), connect_timeout=5)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                found = [await connection.jetstream().stream_info(name) for name in (STREAM, f"KV_{BUCKET}")]
+                replicas = [replica for one in found for replica in one.cluster.replicas]
+                if len(replicas) == 4 and all(replica.current and not replica.offline for replica in replicas):
+                    break
+            except (Error, TimeoutError, OSError):
+                pass
+            await asyncio.sleep(0.1)
+        await connection.close()
 
     async def _kill_service(self) -> None:
         number = self.draws.randrange(2)
@@ -163,6 +185,7 @@ def kill_among(kills: int, *, seed: int, seconds: float) -> dict[str, Any]:
         services.append(Served(folder / name / "home", "--log", nats.url))
         services[-1].start()
     load = NatsLoad(services, services[0].tenant(TENANT, settings=SMALL), seed)
+    load.pause = 0.05
     killing = Killing(nats, services, load, seed)
     begun = time.monotonic()
     asyncio.run(_run(load, killing, kills, seconds))
@@ -194,6 +217,7 @@ def kill_among(kills: int, *, seed: int, seconds: float) -> dict[str, Any]:
         "asked": len(load.asked),
         "examples": len(load.rows),
         "learned": position,
+        "predictions without a log": len(load.unremembered),
         "retries": load.retries,
         "seconds": round(lasted),
         "until the next write, median and longest": {

@@ -28,7 +28,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prequential.serve.failures import Failure, busy
-from prequential.serve.nats_client import API_SECONDS, STREAM, connect, explained_nats, prepare
+from prequential.serve.nats_client import API_SECONDS, STREAM, connect, explained_nats, patiently, prepare
 from prequential.serve.nats_log import MOVED, moved
 from prequential.serve.shared_tenants import CHANGED, SharedTenants
 from prequential.serve.tenants import Tenants
@@ -96,7 +96,7 @@ class Cluster:
         await self.nc.subscribe(MEMBERS, cb=self._heard)
         await self.nc.subscribe(CHANGED, cb=self._tenants_changed)
         await self.nc.subscribe(CALLS + self.id, cb=self._called)
-        await self.shared.refresh()
+        await patiently(self.shared.refresh)
         self.problem = None
         self._members[self.id] = time.monotonic()
         await self._say(hello=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prequential.errors import BadSetting, MissingExtra
@@ -65,23 +65,32 @@ async def connect(url: str, name: str, *, most: int = -1) -> Client:
 
 async def prepare(nc: Client, replicas: int) -> None:
     """Makes the stream and the bucket where they do not exist; waits for servers that are still starting."""
-    from nats.errors import Error
     from nats.js import api
 
     js = nc.jetstream(timeout=API_SECONDS)
+
+    async def make() -> None:
+        if not await _exists(js, STREAM):
+            await js.add_stream(
+                api.StreamConfig(
+                    name=STREAM, subjects=[f"{SUBJECT}*"], storage=api.StorageType.FILE, num_replicas=replicas,
+                    duplicate_window=120, discard=api.DiscardPolicy.NEW,
+                )
+            )  # fmt: skip
+        if not await _exists(js, f"KV_{BUCKET}"):
+            await js.create_key_value(api.KeyValueConfig(bucket=BUCKET, history=1, replicas=replicas))
+
+    await patiently(make)
+
+
+async def patiently(act: Callable[[], Awaitable[Made]]) -> Made:
+    """What a call that can be made again gives; while servers elect a leader, they do not answer."""
+    from nats.errors import Error
+
     end = asyncio.get_running_loop().time() + START_SECONDS
     while True:
         try:
-            if not await _exists(js, STREAM):
-                await js.add_stream(
-                    api.StreamConfig(
-                        name=STREAM, subjects=[f"{SUBJECT}*"], storage=api.StorageType.FILE, num_replicas=replicas,
-                        duplicate_window=120, discard=api.DiscardPolicy.NEW,
-                    )
-                )  # fmt: skip
-            if not await _exists(js, f"KV_{BUCKET}"):
-                await js.create_key_value(api.KeyValueConfig(bucket=BUCKET, history=1, replicas=replicas))
-            return
+            return await act()
         except (Error, TimeoutError, OSError) as error:
             if asyncio.get_running_loop().time() > end:
                 raise BadSetting(f"the log in NATS cannot be used: {error or type(error).__name__}") from None

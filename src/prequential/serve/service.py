@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from prequential.serve.histogram import LATENCY, Histogram
 from prequential.serve.idempotency import LONGEST as LONGEST_KEY
 from prequential.serve.idempotency import Replies, fingerprint, key_hash
 from prequential.serve.latency_curve import LatencyCurve
+from prequential.serve.nats_client import patiently
 from prequential.serve.nursery import Nursery
 from prequential.serve.quotas import Quotas, RequestLimits
 from prequential.serve.shared_tenants import brief, check_kind
@@ -160,8 +162,8 @@ class Service:
 
         async def join() -> None:
             async with brief(self.options.log or "", self.options.replicas, self.tenants) as found:
-                await found.refresh()
-                kept = await found.admin_hash(self._admin_hash)
+                await patiently(found.refresh)
+                kept = await patiently(partial(found.admin_hash, self._admin_hash))
                 if VARIABLE not in os.environ:
                     if kept != self._admin_hash:
                         self.new_admin_token = None  # another process has shown it
