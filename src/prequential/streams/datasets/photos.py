@@ -355,7 +355,8 @@ def _start(seed: int, purpose: str) -> int:
 
 def _choose(weights: np.ndarray, draw: np.ndarray) -> np.ndarray:
     """Which of the things with these cumulative weights, whole numbers, are drawn by uniform numbers."""
-    return np.searchsorted(weights, (draw * weights[-1]).astype(np.int64), side="right")
+    found: np.ndarray = np.searchsorted(weights, (draw * weights[-1]).astype(np.int64), side="right")
+    return found
 
 
 def _three_quarters(x: np.ndarray) -> np.ndarray:
