@@ -95,7 +95,7 @@ def test_trials_can_be_made(name, scale):
         assert re.fullmatch(r"[\w=.,:()\[\] -]+", trial.name)
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ["small", "medium"])
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_and_claims(name, scale, tmp_path):
     results = planned(name, scale, rising, tmp_path)
@@ -117,10 +117,9 @@ def test_figures_and_claims(name, scale, tmp_path):
         assert len(claims_table([claim])) == 3
 
 
-@pytest.mark.parametrize("scale", ["medium", "paper"])
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_finished_is_drawn_and_concluded_from(name, scale, tmp_path):
-    results = planned(name, scale, rising, tmp_path)
+def test_what_is_finished_is_drawn_and_concluded_from(name, tmp_path):
+    results = planned(name, "paper", rising, tmp_path)
     random = np.random.default_rng(0)
     count = len(results.outcomes)
     kept = [(0,), (count - 1,), *(sorted(random.choice(count, (count + 1) // 2, replace=False)) for _ in range(2))]

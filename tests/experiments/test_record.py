@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from prequential.errors import BadInput
-from prequential.experiments import NAMES, find_experiment
+from prequential.experiments import NAMES, find_experiment, record
 from prequential.experiments.claims import write_claims
 from prequential.experiments.costs import gpu_hours, macs_of
 from prequential.experiments.experiment import Request
@@ -60,7 +60,8 @@ def test_claims_are_decided_from_what_is_stored(results, tmp_path):
         read_all([tmp_path / "none"])
 
 
-def test_the_page_has_every_exhibit_of_the_paper(results, tmp_path):
+def test_the_page_has_every_exhibit_of_the_paper(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "macs_of", lambda trial, request: 1e15)  # to count them takes a model for each
     numbers = write_record([results], tmp_path / "docs" / "page.md")
     page = (tmp_path / "docs" / "page.md").read_text()
     assert "![curves](../results/cloc/curves.png)\n\nCurves.\n" in page

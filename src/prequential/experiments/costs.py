@@ -25,6 +25,8 @@ CLOC_FEATURES, CLOC_IMAGES = ((2048,), 713), ((160, 160, 3), 713)
 # "between 10^14 and 10^17 FLOPs to run CLOC. This corresponds to walltimes between 15 minutes and 12 hours on a single
 # GPU", where the paper counts multiply-accumulates: 10^17 in 12 hours.
 GPU_MACS_PER_SECOND = 1e17 / (12 * 3600)
+# settings that a forward pass does not depend on
+OF_STEPS = ("freeze_at", "learning_rate", "weight_decay", "lr_decay", "lr_decay_examples", "num_streams")
 
 
 def macs_of(trial: Trial, request: Request) -> float | None:
@@ -41,7 +43,8 @@ def macs_of(trial: Trial, request: Request) -> float | None:
         return None
     settings = trial.settings.changed(**TRANSFORMERS[name], **options, seed=0)
     shape, classes = _shape(request, settings)
-    forward = _forward(settings.changed(freeze_at=None), shape, classes)
+    usual = Settings()
+    forward = _forward(settings.changed(**{name: getattr(usual, name) for name in OF_STEPS}), shape, classes)
     length = length_of(trial, request)
     learned = length if settings.freeze_at is None else min(settings.freeze_at, length)
     return forward * (3 * settings.num_streams * learned + (length - learned))
