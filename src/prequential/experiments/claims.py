@@ -39,7 +39,8 @@ def write_claims(folders: list[Path], out: Path) -> int:
         when = f", commit {saved['commit']}, {saved['date']}" if "commit" in saved else ""
         lines += [f"## {saved['experiment']}", "", f"`{saved['command']}`{when}", ""]
         if not any("measures" in outcome for outcome in saved["outcomes"]):
-            lines += ["Of an earlier version: what it did not store has no results here.", ""]
+            fit = ", with the stream that is `photos(fit=1)` now" if saved["stream"] == "photos" else ""
+            lines += [f"Of an earlier version{fit}: what it did not store has no results here.", ""]
         if saved.get("missing"):
             lines += [f"{len(saved['missing'])} of its runs are not finished.", ""]
         lines += [*claims_table(claims), ""]
