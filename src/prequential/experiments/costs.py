@@ -36,7 +36,7 @@ def macs_of(trial: Trial, request: Request) -> float | None:
     >>> request = Request(scale="paper", seeds=1, stream="photos")
     >>> base = find_experiment("cloc-features").trials(request)[0]
     >>> f"{macs_of(base, request):.1e}"  # the paper: between 10^14 and 10^17
-    '4.4e+16'
+    '4.5e+16'
     """
     name, options = parse_call(trial.learner)
     if name not in TRANSFORMERS:

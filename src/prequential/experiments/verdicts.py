@@ -87,7 +87,7 @@ def deviation_interval(values: Sequence[float]) -> Interval:
 
     >>> found = deviation_interval([0.85, 0.86, 0.85, 0.84, 0.85])
     >>> f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
-    '0.0071 [0.0046, 0.0168]'
+    '0.0071 [0.0046, 0.0170]'
     """
     n = len(values)
     if n < 2:
