@@ -114,7 +114,7 @@ class Killing:
         while time.monotonic() < end:
             try:
                 found = [await connection.jetstream().stream_info(name) for name in (STREAM, f"KV_{BUCKET}")]
-                replicas = [replica for one in found for replica in one.cluster.replicas]
+                replicas = [replica for one in found if one.cluster for replica in one.cluster.replicas or []]
                 if len(replicas) == 4 and all(replica.current and not replica.offline for replica in replicas):
                     break
             except (Error, TimeoutError, OSError):
