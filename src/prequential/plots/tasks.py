@@ -33,7 +33,7 @@ def draw_every_example(groups: dict[str, list[dict[str, np.ndarray]]], task_star
     --------
     >>> some = {"error": np.tile([1.0, 0.0], 60), "log_loss": np.full(120, 0.7)}
     >>> figure = draw_every_example({"pi": [some, some]}, np.arange(0, 120, 10))
-    >>> [axes.get_xlim()[1] > 100 for axes in figure.axes[:2]]
+    >>> [bool(axes.get_xlim()[1] > 100) for axes in figure.axes[:2]]
     [False, True]
     """
     length = min(len(seed["error"]) for some in groups.values() for seed in some)

@@ -9,7 +9,6 @@ Letters: N rows of memory, F features, K classes, T trees of at most L leaves, B
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -102,7 +101,7 @@ class Version:
     log_scale: float
     rest: float  # how much of the probabilities goes to the prior
 
-    @cached_property
+    @property
     def scale(self) -> float:
         """What scores are multiplied by."""
         return float(np.exp(self.log_scale))
