@@ -24,7 +24,7 @@ def killed(out: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("run", 4), ("live", 6), ("asked", 4), ("save", 4), ("compare", 2), ("sweep", 2)]
+    ("kind", "count"), [("run", 3), ("live", 4), ("asked", 3), ("save", 3), ("compare", 2), ("sweep", 2)]
 )
 def test_nothing_is_lost_doubled_different_or_left_over(tmp_path: Path, kind: str, count: int) -> None:
     if kind == "sweep":

@@ -189,7 +189,7 @@ def cut(out: Path, *arguments: str, code: str | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("study", "count"), [("home save", 8), ("home sync", 8), ("home 4", 8), ("save", 5), ("run", 4)]
+    ("study", "count"), [("home save", 6), ("home sync", 6), ("home 4", 6), ("save", 4), ("run", 3)]
 )
 def test_promises_are_kept(tmp_path: Path, study: str, count: int) -> None:
     found = cut(tmp_path, "--study", study, "--count", str(count), "--seed", "1")["studies"][study]
