@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from prequential.models.heads import CopyHead
-from prequential.models.kv_cache import Context, KVCache, KVState
+from prequential.models.kv_cache import Context, KVState
 from prequential.models.lookback import LookBack
 from prequential.models.pi import PiTransformer
 from prequential.models.transformer import Transformer
@@ -30,6 +30,13 @@ from prequential.native.binding import (
     bind,
     parameters_in_order,
     transformer_functions,
+)
+from prequential.native.kv_addresses import (
+    buffer_addresses,
+    committed_addresses,
+    current_addresses,
+    next_addresses,
+    visible_ranges,
 )
 from prequential.native.library import library
 
@@ -180,9 +187,11 @@ class NativeTransformer:
         if one.x is not None:
             one.x[:] = x
         if self._attention:
-            stream.keys, stream.values, stream.block_stride, stream.past = _current(context.tokens, L, width, 4 * width)
+            stream.keys, stream.values, stream.block_stride, stream.past = current_addresses(
+                context.tokens, L, width, 4 * width
+            )
         if self._key_width:
-            stream.example_keys, stream.example_labels, _, stream.past_examples = _current(
+            stream.example_keys, stream.example_labels, _, stream.past_examples = current_addresses(
                 context.examples, 1, self._key_width, 8
             )
         one.num_seen[0] = num_seen
@@ -230,7 +239,7 @@ class NativeTransformer:
         if self._attention:
             to = context.tokens.room_for(keep)  # first, as it may move the others
             start, stop = (context.tokens.current_span if current else context.tokens.committed_span)(beyond=True)
-            keys, values, room = _memory(context.tokens, L, width)
+            keys, values, room = buffer_addresses(context.tokens, L, width)
             row = 4 * width
             stream.keys, stream.values, stream.past = keys + row * start, values + row * start, stop - start
             stream.block_stride = room * width
@@ -244,7 +253,7 @@ class NativeTransformer:
             cache, row = context.examples, 4 * self._key_width
             to = cache.room_for(keep)
             start, stop = (cache.current_span if current else cache.committed_span)(beyond=True)
-            keys, labels, _ = _memory(cache, 1, self._key_width)
+            keys, labels, _ = buffer_addresses(cache, 1, self._key_width)
             stream.example_keys, stream.example_labels = keys + row * start, labels + 8 * start
             stream.past_examples = stop - start
             if keep:
@@ -269,12 +278,12 @@ class NativeTransformer:
         k = v = ek = el = None
         block_stride = width
         if self._attention:
-            k, v = _next_row(context.tokens, L, width, 4 * width)
+            k, v = next_addresses(context.tokens, L, width, 4 * width)
             block_stride = context.tokens.buffers[0].stride(0)
         else:
             new = None, None, at  # type: ignore[assignment]
         if self._key_width:
-            ek, el = _next_row(context.examples, 1, self._key_width, 8)
+            ek, el = next_addresses(context.examples, 1, self._key_width, 8)
         self._check(self._functions.transformer_append(self._recent().address, y, *new, k, v, block_stride, ek, el))
         if self._attention:
             context.tokens.count_added(1)
@@ -461,13 +470,13 @@ class NativeTransformer:
         S, (L, width), beyond = len(given.x), self._shape, given.look is not None
         if self._attention:
             cache = given.context.tokens
-            at = _committed(cache, S, L, width, 4 * width, beyond)
+            at = committed_addresses(cache, S, L, width, 4 * width, beyond)
             stream.keys, stream.values, stream.new_keys, stream.new_values, stream.block_stride, stream.past = at
             stream.new_block_stride = stream.block_stride
             alive = (*alive, cache.buffers)
         if self._key_width:
             cache = given.context.examples
-            at = _committed(cache, S, 1, self._key_width, 8, beyond)
+            at = committed_addresses(cache, S, 1, self._key_width, 8, beyond)
             stream.example_keys, stream.example_labels, stream.new_example_keys, stream.new_example_labels = at[:4]
             stream.past_examples = at[5]
             alive = (*alive, cache.buffers)
@@ -579,55 +588,3 @@ class _One(NamedTuple):
     num_seen_address: int
     stream: StreamStruct
     address: int
-
-
-def _current(cache: KVCache, depth: int, width: int, value_bytes: int) -> tuple[int, int, int, int]:
-    """Where the current keys and values of a cache begin, how far apart blocks are, and how many there are of each."""
-    start, stop = cache.current_span()
-    keys, values, room = _memory(cache, depth, width)
-    return keys + 4 * width * start, values + value_bytes * start, room * width, stop - start
-
-
-def _next_row(cache: KVCache, depth: int, width: int, value_bytes: int) -> tuple[int, int]:
-    """Where the key and the value of the next token of a cache go."""
-    row = cache.room_for(1)
-    keys, values, room = _memory(cache, depth, width)
-    if row >= room:
-        raise ValueError(f"the KV cache has room for {room} tokens, and all are in use")
-    return keys + 4 * width * row, values + value_bytes * row
-
-
-def _committed(
-    cache: KVCache, tokens: int, depth: int, width: int, value_bytes: int, beyond: bool
-) -> tuple[int, int, int, int, int, int]:
-    """Where the committed keys and values of a cache begin and where new ones go, and as `_current` the rest."""
-    row = cache.room_for(tokens)  # first, as it may move the others
-    start, stop = cache.committed_span(beyond=beyond)
-    keys, values, room = _memory(cache, depth, width)
-    if row + tokens > room or row != stop:
-        raise ValueError(
-            f"the KV cache has room for {room} tokens; {row} are in use, {row - stop} of an unfinished chunk"
-        )
-    past = keys + 4 * width * start, values + value_bytes * start
-    return *past, keys + 4 * width * row, values + value_bytes * row, room * width, stop - start
-
-
-def _memory(cache: KVCache, depth: int, width: int) -> tuple[int, int, int]:
-    """Where the keys and values of a cache are, and for how many tokens there is room."""
-    keys, values = cache.buffers
-    found, _, room, key_width = keys.shape
-    if found != depth or key_width != width:
-        raise ValueError(f"the KV cache has keys of shape {tuple(keys.shape)}, expected {(depth, 1, room, width)}")
-    return keys.data_ptr(), values.data_ptr(), room
-
-
-def visible_ranges(look: LookBack, window: int) -> np.ndarray:
-    """Int32 (S, 5) what each example sees, counted from the end of the past: `Visible` in model.h."""
-    if len(look.bound) != 1:
-        raise ValueError("a look back must be of one stream")
-    bound = look.bound[0] if look.labeled else np.minimum(look.bound[0], 0)
-    visible = np.zeros((len(bound), 5), dtype=np.int32)
-    visible[:, 0], visible[:, 1], visible[:, 4] = bound - window, bound, look.position
-    if len(bound) > 1:
-        visible[:, 2], visible[:, 3] = look.first_unlabeled[0], np.arange(len(bound))
-    return visible

@@ -15,7 +15,8 @@ from prequential.learners.transformer.passes import NetworkPass, extend_by_pass
 from prequential.learners.transformer.steps import EMAUpdate, StepsTaken
 from prequential.models.kv_cache import Context
 from prequential.models.transformer import Transformer
-from prequential.native.transformer import ChunkInput, NativePass, NativeTransformer, StreamInput, visible_ranges
+from prequential.native.kv_addresses import visible_ranges
+from prequential.native.transformer import ChunkInput, NativePass, NativeTransformer, StreamInput
 
 FEW = 64  # rows of a pass around which little is to be done
 

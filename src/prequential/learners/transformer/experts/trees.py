@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -196,11 +197,8 @@ class TreesExpert:
 
     def _version_at(self, known: int) -> Version:
         """The version that there was when so many labels had arrived, or the oldest that there still is."""
-        found = self._versions[0]
-        for version in reversed(self._versions):
-            if version.num_rows <= known:
-                return version
-        return found
+        number = bisect_right(self._versions, known, key=lambda version: version.num_rows)
+        return self._versions[max(number - 1, 0)]
 
     def _asked(self, batch: Batch, position: int) -> Iterator[tuple[Version, slice | np.ndarray]]:
         """Rows of a batch by the version that there was when they were asked, or the oldest that there still is."""
