@@ -25,8 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 class Planned(Outcome):
     """An outcome whose accuracy goes evenly from `summary["start"]` to `summary["end"]`, over 20 tasks."""
 
-    has_records = True
-
     def scores(self) -> Scores:
         scores = Scores(10, np.arange(0, LENGTH, LENGTH // 20))
         correct = 1 - self.every_example()["error"] > 0

@@ -111,7 +111,7 @@ def test_mistakes_get_a_sentence(tmp_path, capsys):
         (["split-emist"], "unknown experiment 'split-emist'"),
         (["split-emnist", "--seeds", "0"], "seeds (0) must be at least 1"),
         (["split-emnist", "--stream", "nowhere.npz"], "neither a known stream nor a path that exists"),
-        (["split-emnist", "x"], "only `claims`, `record` and `all` take folders"),
+        (["split-emnist", "x"], "only `claims`, `record`, `publish` and `all` take folders"),
     ):
         with pytest.raises(SystemExit):
             main(["experiment", *arguments, "--out", str(tmp_path / "out")])

@@ -122,6 +122,7 @@ def experiment(
     budget: str | None = None,
     tier: int | None = None,
     partial: Annotated[bool, Parameter(negative=())] = False,
+    reuse: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative=())] = None,
     precision: Literal["float32", "bfloat16"] | None = None,
     out: Path | None = None,
     reading: Annotated[StreamSettings, STREAM] = StreamSettings(),  # noqa: B008 (frozen)
@@ -136,9 +137,10 @@ def experiment(
     name
         Which one; `list` shows all of them, with the data and the time that each takes. `all` runs as much as fits into
         --budget, what is worth most first. `claims FOLDER...` writes the page on all claims from the results in folders,
-        `record FOLDER...` the paper's figures with ours beside them, and all numbers as all.json.
+        `record FOLDER...` the paper's figures with ours beside them, and all numbers as all.json. `publish FOLDER...`
+        copies results to --out without records and checkpoints; --reuse takes runs from there.
     folders
-        For `claims` and `record`: where results are. For `all`: the data that is not generated, as emnist:PATH and
+        For `claims`, `record` and `publish`: where results are. For `all`: the data that is not generated, as emnist:PATH and
         cifar100:PATH.
     scale
         small: minutes on two cores. medium: hours, half a million examples of `photos`. paper: the paper's sizes.
@@ -156,11 +158,14 @@ def experiment(
         Run only the trials up to this tier; those of tier 1 are worth most.
     partial
         Run nothing; draw and conclude from what is finished.
+    reuse
+        Folders of published results: runs that are there, with the same settings on the same data, are not made again.
     precision
         Number format of the matrix products, where it is to differ from the experiment's.
     out
         Directory for runs, figures and results; by default runs/experiments/NAME-SCALE. For `claims` and `record`: the
-        page. For `all`: a folder with one for each experiment, by default runs/experiments.
+        page. For `all`: a folder with one for each experiment, by default runs/experiments. For `publish`: where the
+        published ones are kept, by default results.
     """
     from rich.console import Console
 
@@ -168,6 +173,7 @@ def experiment(
     from prequential.experiments.budget import parse_duration
     from prequential.experiments.claims import write_claims
     from prequential.experiments.experiment import SEEDS, Request
+    from prequential.experiments.published import publish
     from prequential.experiments.record import write_record
     from prequential.experiments.run_all import run_all
     from prequential.experiments.runner import list_experiments, run_experiment
@@ -186,6 +192,10 @@ def experiment(
         numbers = write_record(list(folders) or [Path("runs/experiments")], page)
         console.print(f"the record is in {page}, all numbers in {numbers}", soft_wrap=True)
         return
+    if name == "publish":
+        made = publish(list(folders) or [Path("runs/experiments")], out or Path("results"))
+        console.print(f"published: {', '.join(map(str, made))}", soft_wrap=True)
+        return
     if name == "all":
         if budget is None:
             raise PrequentialError("`all` takes days: say how long it may run, such as --budget 10h")
@@ -194,12 +204,15 @@ def experiment(
             out or Path("runs/experiments"),
             streams=[str(folder) for folder in folders],
             jobs=jobs,
+            reuse=reuse or (),
             console=console,
         )
         console.print(f"results of {', '.join(done) or 'no experiment'}; the same command goes on", soft_wrap=True)
         return
     if folders:
-        raise PrequentialError(f"only `claims`, `record` and `all` take folders; {name} was given {folders[0]}")
+        raise PrequentialError(
+            f"only `claims`, `record`, `publish` and `all` take folders; {name} was given {folders[0]}"
+        )
     seeds = SEEDS[scale] if seeds is None else seeds
     if seeds < 1:
         raise PrequentialError(f"seeds ({seeds}) must be at least 1")
@@ -212,7 +225,14 @@ def experiment(
     directory = out or Path("runs", "experiments", f"{name}-{scale}")
     options = {} if precision is None else {"precision": precision}
     seconds = None if budget is None else parse_duration(budget)
-    how: dict[str, Any] = {"jobs": jobs, "options": options, "budget": seconds, "tier": tier, "partial": partial}
+    how: dict[str, Any] = {
+        "jobs": jobs,
+        "options": options,
+        "budget": seconds,
+        "tier": tier,
+        "partial": partial,
+        "reuse": reuse or (),
+    }
     if run_experiment(name, request, directory, **how, console=console) is None:
         console.print(f"stopped; the same command resumes it in {directory}", soft_wrap=True)
 

@@ -24,11 +24,10 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from prequential.evaluation.records import read_records
 from prequential.evaluation.scores import Scores
+from prequential.experiments.published import load_every_example, load_scores
 from prequential.experiments.verdicts import BySeed, Claim
 from prequential.runs.run_settings import RunSettings
-from prequential.runs.stored_scores import label_protocol
 from prequential.settings import Settings
 
 __all__ = [
@@ -140,24 +139,15 @@ class Outcome:
     def examples(self) -> int:
         return int(self.summary["count"])
 
-    @property
-    def has_records(self) -> bool:
-        """Whether the record of every example is there."""
-        return (self.directory / "records").is_dir()
-
-    def every_example(self) -> dict[str, np.ndarray]:
-        """The error (0 or 1) and the log-loss of every example."""
-        columns: list[list[np.ndarray]] = [[], []]
-        for batch in read_records(self.directory / "records", ["correct", "log_loss"]):
-            for column, values in zip(columns, batch.columns, strict=True):
-                column.append(values.to_numpy(zero_copy_only=False))
-        correct, nats = (np.concatenate(parts) for parts in columns)
-        return {"error": 1.0 - correct, "log_loss": nats}
+    def every_example(self) -> dict[str, np.ndarray] | None:
+        """The error (0 or 1) and the log-loss of every example; None if only sums were published."""
+        if (found := load_every_example(self.directory)) is None:
+            return None
+        return {"error": 1.0 - found[0], "log_loss": found[1]}
 
     def scores(self) -> Scores:
-        """Its scores in full, from its records."""
-        how = label_protocol(self.directory)
-        return Scores.from_records(self.directory / "records", self.summary["classes"], **how)
+        """Its scores in full, from its records or as they were published."""
+        return load_scores(self.directory)
 
 
 @dataclass(frozen=True)

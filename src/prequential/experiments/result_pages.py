@@ -16,6 +16,7 @@ from rich.table import Table
 
 from prequential.errors import BadInput
 from prequential.experiments.experiment import CaptionedFigure, Outcome, Request, Results
+from prequential.experiments.published import without_folders
 from prequential.experiments.verdicts import Claim, claim_from_json
 from prequential.runs.pool import available_cores
 from prequential.storage.files import write_atomically
@@ -69,9 +70,7 @@ def write_results(
 ) -> None:
     """Writes `results.json` and `result.md`."""
     request = results.request
-    # only the last part of a path: results are published
-    kind, colon, place = request.stream.rpartition(":")
-    stream = f"{kind}{colon}{Path(place).name}" if "/" in place else request.stream
+    stream = without_folders(request.stream)
     saved = {
         "experiment": name,
         "scale": request.scale,

@@ -55,6 +55,7 @@ def run_all(
     streams: Sequence[str] = (),
     plan: Sequence[Step] = PLAN,
     jobs: int | None = None,
+    reuse: Sequence[Path] = (),
     console: Console | None = None,
 ) -> list[str]:
     """Runs what fits, tier by tier and in the order of the plan; the same call resumes it. Returns what was concluded.
@@ -70,8 +71,8 @@ def run_all(
         The data that is not generated: emnist:PATH, cifar100:PATH. Experiments whose data is not given are left out.
     plan
         The experiments, in their order.
-    jobs
-        How many runs at a time, as for one experiment.
+    jobs, reuse
+        How many runs at a time, and published results, as for one experiment.
     console
         Where to show progress.
     """
@@ -96,7 +97,9 @@ def run_all(
             console.print(f"tier {tier}, {step.name}; {left / 3600:.1f} hours left", markup=False)
             folder = directory / f"{step.name}-{step.scale}"
             try:
-                results = run_experiment(step.name, request, folder, jobs=jobs, budget=left, tier=tier, console=console)
+                results = run_experiment(
+                    step.name, request, folder, jobs=jobs, budget=left, tier=tier, reuse=reuse, console=console
+                )
             except BadInput as error:  # none of its runs finished
                 console.print(str(error), markup=False, soft_wrap=True)
                 continue

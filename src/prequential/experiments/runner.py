@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,7 @@ from prequential.errors import BadInput, BadSetting
 from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.budget import estimate_seconds
 from prequential.experiments.experiment import CaptionedFigure, Claim, Outcome, Request, Results, Trial
+from prequential.experiments.published import PublishedRuns
 from prequential.experiments.result_pages import read_results, show, write_results
 from prequential.experiments.shared_runs import finished_runs, key_of
 from prequential.learners.device import find_device, slow_precision
@@ -73,6 +74,7 @@ def run_experiment(
     budget: float | None = None,
     tier: int | None = None,
     partial: bool = False,
+    reuse: Sequence[Path] = (),
     console: Console | None = None,
 ) -> Results | None:
     """Runs what is not finished yet, then draws and concludes; None when it was interrupted.
@@ -98,6 +100,8 @@ def run_experiment(
         Runs only trials up to this tier; the others count as not run.
     partial
         Runs nothing: draws and concludes from what is finished.
+    reuse
+        Folders of published results (`published.py`): runs that are there are not made again.
     console
         Where to show progress.
     """
@@ -115,12 +119,15 @@ def run_experiment(
     threads = max(1, available_cores() // min(jobs, len(trials))) if jobs else available_cores()
     for run in (trial.run_settings(request) for trial in trials):
         check_spec(run.stream, whole=not run.download)
+    published = PublishedRuns(reuse)
     make_directory(directory)
     with DirectoryLock(directory):
         remove_temporaries(directory)
-        all_jobs = _share([_job(trial, request, directory) for trial in trials], trials, request, directory)
+        all_jobs = [_job(trial, request, directory) for trial in trials]
+        all_jobs = _share(all_jobs, trials, request, directory, published)
         for trial, job in zip(trials, all_jobs, strict=True):
-            refuse_links(directory.parent if job.shared else directory, job.directory)
+            if not job.shared:  # those of others were checked when they were found
+                refuse_links(directory, job.directory)
             check_same_settings(job, *_settings(trial, request, threads, job))
         todo = [
             (trial, job)
@@ -148,7 +155,7 @@ def run_experiment(
                     deadline=None if budget is None else end,
                 ):
                     return None
-            all_jobs = _share(all_jobs, trials, request, directory)
+            all_jobs = _share(all_jobs, trials, request, directory, published)
         results, failures, missing = _collect(experiment, trials, all_jobs, request)
         if not results:
             why = f"the first failed because {failures[0]}" if failures else "nothing was run to its end yet"
@@ -190,14 +197,17 @@ def _job(trial: Trial, request: Request, directory: Path) -> TrialJob:
     return TrialJob(run.stream, title, trial.settings.seed, directory / "runs" / trial.name)
 
 
-def _share(all_jobs: list[TrialJob], trials: list[Trial], request: Request, directory: Path) -> list[TrialJob]:
-    """The jobs, with the folders of other experiments where those have finished the same run."""
+def _share(
+    all_jobs: list[TrialJob], trials: list[Trial], request: Request, directory: Path, published: PublishedRuns
+) -> list[TrialJob]:
+    """The jobs, with the folders of other experiments where those have finished the same run, or published it."""
     elsewhere = finished_runs(directory)
     shared = []
     for trial, job in zip(trials, all_jobs, strict=True):
         found = None
         if read_result(job.directory)["state"] != "finished":
-            found = elsewhere.get(key_of(*_settings(trial, request, 1, job)))
+            settings = _settings(trial, request, 1, job)
+            found = elsewhere.get(key_of(*settings)) or published.get(*settings)
         shared.append(job if found is None else replace(job, directory=found, shared=True))
     return shared
 
@@ -221,9 +231,9 @@ def _worth_starting(
 def _settings(trial: Trial, request: Request, threads: int, job: TrialJob) -> tuple[RunSettings, Settings]:
     run = trial.run_settings(request)
     run = replace(run, threads=threads, stream=StreamSpec.parse(run.stream).absolute())
-    if job.shared:  # the same learner may be written in another way there
+    if job.shared:  # the same learner may be written in another way there, and the data may lie elsewhere
         stored, learner = read_stored_settings(job.settings)
-        return replace(run, learner=stored["learner"]), Settings(**learner)
+        return replace(run, learner=stored["learner"], stream=stored["stream"]), Settings(**learner)
     return run, trial.settings
 
 

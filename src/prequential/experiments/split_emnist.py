@@ -52,15 +52,18 @@ def figures_of_tasks(results: Results, arms: dict[str, Results]) -> dict[str, Ca
     over = f"averaged over {seeds} seeds" if seeds > 1 else "one seed"
     faint = "faint, of every example, not smoothed; dark, " if len(groups) == 1 else ""
     found = {}
-    if all(o.has_records for o in results.outcomes):
-        every = {name: [o.every_example() for o in of.outcomes] for name, of in arms.items() if of.outcomes}
-        starts = groups[next(iter(groups))][0].task_starts
-        if starts is not None:
-            found["examples"] = CaptionedFigure(
-                draw_every_example(every, starts),
-                f"Error and log-loss in the first and in the last ten tasks, {over}: {faint}of 20 examples that follow "
-                "each other within a task; dashed, over all so far.",
-            )
+    every = {
+        name: [examples for o in of.outcomes if (examples := o.every_example()) is not None]
+        for name, of in arms.items()
+        if of.outcomes
+    }
+    starts = groups[next(iter(groups))][0].task_starts
+    if starts is not None and all(len(every[name]) == len(arms[name]) for name in every):
+        found["examples"] = CaptionedFigure(
+            draw_every_example(every, starts),
+            f"Error and log-loss in the first and in the last ten tasks, {over}: {faint}of 20 examples that follow "
+            "each other within a task; dashed, over all so far.",
+        )
     return {
         **found,
         "tasks": CaptionedFigure(draw_task_curves(groups), f"Accuracy and log-loss of each task, {over}."),
