@@ -195,6 +195,22 @@ def test_short_runs_on_the_stand_in_say_nothing_about_context(tmp_path):
     assert claim.reason == "the runs of 20,000 examples are too short: the context is not used yet"
 
 
+def test_one_learning_rate_decides_nothing_about_the_best_one(tmp_path):
+    """However clear the effect: another rate could be better for the side that is behind."""
+    for name, tag in (
+        ("cloc-window", "window"),
+        ("cloc-streams", "streams"),
+        ("cloc-width", "width"),
+        ("cloc-chunk", "chunk"),
+    ):
+        results = planned(name, "medium", lambda i, n, tags: (0.1, 0.9 if tags[tag] == 256 else 0.2), tmp_path, seeds=3)  # noqa: B023
+        one = find_experiment(name).claims(results.where(rate=0.18))
+        assert "best of 1 learning rates, at least 3 needed" in {claim.reason for claim in one}
+        assert not {claim.verdict for claim in one} & {"holds", "does not hold"}
+        several = find_experiment(name).claims(results)
+        assert not any("learning rates, at least" in claim.reason for claim in several)
+
+
 def test_best_rates_at_the_edge_of_the_grid_say_nothing(tmp_path):
     """Higher rates are better for all widths: the best one may lie beyond those that were run."""
     results = planned("cloc-width", "medium", lambda i, n, tags: (0.1, 0.3 + 0.3 * tags["rate"]), tmp_path)

@@ -129,7 +129,7 @@ def test_what_is_not_finished_is_not_published(tmp_path):
 def test_mistakes_get_a_sentence(tmp_path, capsys):
     with pytest.raises(BadInput, match="there are no results of experiments in"):
         publish([tmp_path], tmp_path / "results")
-    with pytest.raises(BadInput, match="there are no published results in .*nowhere: it is no folder"):
+    with pytest.raises(BadInput, match=r"there are no published results in .*nowhere: it is no folder"):
         run(tmp_path / "out", reuse=[tmp_path / "nowhere"])
     run(tmp_path / "here" / "one")
     with pytest.raises(BadInput, match="cannot be published into itself"):

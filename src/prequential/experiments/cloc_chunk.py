@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from prequential.experiments.cloc_common import STREAM, beside, swept, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
-from prequential.experiments.rate_sweeps import best_of, best_rate_by_seed, figures_of_sweep, say_rates
+from prequential.experiments.rate_sweeps import best_of, best_rate_by_seed, figures_of_sweep, say_rates, too_few_rates
 from prequential.experiments.verdicts import judge, say_rate
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
@@ -54,7 +54,7 @@ def claims(results: Results) -> list[Claim]:
             beside="; ".join(
                 part for part in (say_rates(best), beside({f"S {s}": o.results for s, o in best.items()})) if part
             ),
-            unless=too_short(results) or few,
+            unless=too_short(results) or few or too_few_rates(best),
         ),
         judge(
             "Larger chunks like higher learning rates.",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from prequential.experiments.cloc_common import STREAM, beside, swept, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
-from prequential.experiments.rate_sweeps import best_of, edge_of_loser, figures_of_sweep, say_rates
+from prequential.experiments.rate_sweeps import best_of, edge_of_loser, figures_of_sweep, say_rates, too_few_rates
 from prequential.experiments.verdicts import BySeed, judge, paired
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
@@ -56,7 +56,7 @@ def _claims_on(results: Results, model: str | None) -> list[Claim]:
             effect=lambda *values: values[-1] - values[0],
             least=0.05,
             beside=said,
-            unless=unless or edge_of_loser(few),
+            unless=unless or too_few_rates(best) or edge_of_loser(few),
         ),
         judge(
             "More streams make it robust against low learning rates.",
@@ -76,7 +76,7 @@ def _claims_on(results: Results, model: str | None) -> list[Claim]:
             arms=ends,
             effect=lambda small, large: small - DECENT * large,
             least=0.0,
-            unless=unless or edge_of_loser(few),
+            unless=unless or too_few_rates(best) or edge_of_loser(few),
         ),
     ]
 

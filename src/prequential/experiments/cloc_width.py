@@ -14,7 +14,14 @@ from __future__ import annotations
 
 from prequential.experiments.cloc_common import STREAM, beside, swept, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
-from prequential.experiments.rate_sweeps import best_of, best_rate_by_seed, edge_of_loser, figures_of_sweep, say_rates
+from prequential.experiments.rate_sweeps import (
+    best_of,
+    best_rate_by_seed,
+    edge_of_loser,
+    figures_of_sweep,
+    say_rates,
+    too_few_rates,
+)
 from prequential.experiments.verdicts import judge, say_rate
 
 __all__ = ["STREAM", "claims", "figures", "trials"]
@@ -48,7 +55,7 @@ def claims(results: Results) -> list[Claim]:
             effect=lambda *values: values[-1] - values[0],
             least=0.02,
             beside=said,
-            unless=unless or edge_of_loser(best[widths[0]] if widths else None),
+            unless=unless or too_few_rates(best) or edge_of_loser(best[widths[0]] if widths else None),
         ),
         judge(
             "The best step size is α₀/D with the same α₀ at every width.",

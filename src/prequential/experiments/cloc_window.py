@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from prequential.experiments.cloc_common import STREAM, base, beside, examples, figure_of_latest, swept, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.rate_sweeps import best_of, figures_of_sweep, say_rates
+from prequential.experiments.rate_sweeps import best_of, figures_of_sweep, say_rates, too_few_rates
 from prequential.experiments.verdicts import judge
 from prequential.plots.comparison import draw_accuracies
 
@@ -77,15 +77,17 @@ def _claims_on(results: Results, model: str | None) -> list[Claim]:
             ),
             least=0.0,
             beside=said,
-            unless=too_short(results) or ("" if {"C 16", "C 512"} <= set(upto) else "not run: C 16 and C 512"),
+            unless=too_short(results)
+            or ("" if {"C 16", "C 512"} <= set(upto) else "not run: C 16 and C 512")
+            or too_few_rates(best),
         ),
         judge(
             f"{whose}A window beyond 512 helps little.",
             paper="Increasing the attention window up to about 512 examples improves the results.",
-            criterion="C = 1024 has less than 1 point of average accuracy more than C = 512",
+            criterion="at its best rate, C = 1024 has less than 1 point of average accuracy more than C = 512",
             arms={name: arms.get(name, {}) for name in ("C 512", "C 1024")},
             effect=lambda half, double: 0.01 - (double - half),
             least=0.0,
-            unless=too_short(results),
+            unless=too_short(results) or too_few_rates(best),
         ),
     ]

@@ -11,6 +11,7 @@ from prequential.experiments.verdicts import BySeed, t_interval
 from prequential.plots.studies import Line, draw_lines
 
 STEP = math.log(3)  # between neighboring rates
+LEAST_RATES = 3  # with fewer, nobody knows which rate is best
 RISING = 0.01  # a rate at the edge of the grid that is this much better than its neighbor leaves the best one open
 
 
@@ -81,6 +82,14 @@ def say_rates(best: dict[Any, AtBestRate]) -> str:
     if len(tried) < 2:
         return f"all at the rate {next(iter(tried)):g}, the only one run" if tried else ""
     return "best rates " + ", ".join(f"{value}: {of.rate:g}" for value, of in best.items())
+
+
+def too_few_rates(best: dict[Any, AtBestRate]) -> str:
+    """Why a comparison at the best rates is open: for some value too few were run to know its best one."""
+    fewest = min((len(of.rates) for of in best.values()), default=0)
+    return (
+        "" if not best or fewest >= LEAST_RATES else f"best of {fewest} learning rates, at least {LEAST_RATES} needed"
+    )
 
 
 def edge_of_loser(loser: AtBestRate | None) -> str:

@@ -14,7 +14,7 @@ Expected: with one stream the learner usually does not learn to use its context;
 from __future__ import annotations
 
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
-from prequential.experiments.rate_sweeps import AtBestRate, at_best_rate, edge_of_loser
+from prequential.experiments.rate_sweeps import AtBestRate, at_best_rate, edge_of_loser, too_few_rates
 from prequential.experiments.split_emnist import sizes
 from prequential.experiments.verdicts import judge
 from prequential.plots.studies import draw_lines
@@ -74,7 +74,7 @@ def claims(results: Results) -> list[Claim]:
             effect=lambda alone, many: min(0.35 - alone, many - alone - 0.2),
             least=0.0,
             beside=said,
-            unless=few,
+            unless=few or too_few_rates(best),
         ),
         judge(
             "More streams help.",
@@ -84,6 +84,6 @@ def claims(results: Results) -> list[Claim]:
             effect=lambda *values: values[-1] - values[0],
             least=0.05,
             beside=said,
-            unless=few or edge_of_loser(best[ends[0]] if ends else None),
+            unless=few or too_few_rates(best) or edge_of_loser(best[ends[0]] if ends else None),
         ),
     ]
