@@ -44,6 +44,7 @@ PLAN = (
     Step("split-cifar", "medium", 1),
     Step("cloc-scratch", "medium", 3),
     Step("cloc-pareto", "medium", 1),
+    Step("cloc-base", "medium", 1),
 )
 TIERS = (1, 2, 3, 4)
 
