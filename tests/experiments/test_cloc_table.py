@@ -14,7 +14,7 @@ from prequential.comparisons.table1 import OWN, PAPER
 from prequential.errors import BadInput
 from prequential.experiments import cloc_table, run_all, runner
 from prequential.experiments.cloc_common import SMALL, TOO_FEW
-from prequential.experiments.experiment import Outcome, Request, Results, Trial, over_seeds
+from prequential.experiments.experiment import Outcome, Request, Results, Trial
 from prequential.experiments.stored import decided, read_all
 from prequential.experiments.tuning import LONG_EXAMPLES, TUNED, TUNING_EXAMPLES, chosen, tuned_learner
 from prequential.registry import make_learner
@@ -75,8 +75,8 @@ class TestTrials:
         request = replace(MEDIUM, stream=given)
 
         def streams(trials):
-            runs = [(trial.run_settings(request), trial.settings.seed) for trial in trials]
-            return {open_stream(run.stream, seed=seed).read(0, 50).x.tobytes() for run, seed in runs}
+            runs = {(trial.run_settings(request).stream, trial.settings.seed) for trial in trials}
+            return {open_stream(stream, seed=seed).read(0, 50).x.tobytes() for stream, seed in runs}
 
         tuning, table = streams(cloc_table.trials(request)[:1]), streams(cloc_table.trials_after(request, tuned()))
         assert len(tuning) == 1
@@ -168,30 +168,26 @@ def test_results_of_earlier_versions_are_decided():
 
 # The runner: trials that follow from the results of others.
 
-RATES = (0.06, 0.6)
+WINDOWS = (2, 30)
 DIGITS = {"tasks": 2, "task_length": 40}
 
 
 def two_stages(calls: list[int]) -> SimpleNamespace:
-    """An experiment whose second stage is the better of two rates."""
-    model = SMALL.changed(width=16, depth=1, window=32, chunk_size=20, num_streams=2)
+    """An experiment whose second stage is the better of two windows."""
 
-    def first(request):
-        return [Trial(tags={"rate": r, "seed": 0}, settings=model.changed(learning_rate=r), run=DIGITS) for r in RATES]
+    def trial(window, tags, tier=1):
+        return Trial(tags=tags, settings=SMALL, learner=f"majority(window={window})", run=DIGITS, tier=tier)
 
     def after(request, results):
         calls.append(len(results))
-        tried = [o for o in results.outcomes if "stage" not in o.tags]
-        if len(tried) < len(RATES):
-            return []
-        best = max(tried, key=lambda o: o.accuracy).tags["rate"]
-        settings = model.changed(learning_rate=best)
-        return over_seeds(request, settings, {"stage": "table", "best": best}, run={**DIGITS, "tasks": 3}, tier=2)
+        tried = [o for o in results.outcomes if "best" not in o.tags]
+        best = max(tried, key=lambda o: o.accuracy).tags["window"] if len(tried) == len(WINDOWS) else None
+        return [] if best is None else [trial(best, {"best": best, "seed": 0}, tier=2)]
 
     return SimpleNamespace(
         __doc__="Two stages.",
         STREAM="digits",
-        trials=first,
+        trials=lambda request: [trial(window, {"window": window, "seed": 0}) for window in WINDOWS],
         trials_after=after,
         figures=lambda results: {},
         claims=lambda results: [],
@@ -202,7 +198,7 @@ def test_the_second_stage_follows_and_can_be_resumed(tmp_path, monkeypatch):
     calls: list[int] = []
     experiment = two_stages(calls)
     monkeypatch.setattr(runner, "find_experiment", lambda name: experiment)
-    request = Request(scale="small", seeds=2, stream="digits")
+    request = Request(scale="small", seeds=1, stream="digits")
 
     def run(**how):
         results = runner.run_experiment("cloc-table", request, tmp_path / "out", jobs=0, **how)
@@ -211,21 +207,20 @@ def test_the_second_stage_follows_and_can_be_resumed(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="none of the 2 runs"):
         run(partial=True)
     results, missing = run(tier=1)  # the first stage alone, as if it had been killed then
-    assert (len(results), len(missing)) == (2, 2)
-    first = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").glob("rate=*/scores.json")}
-    results, missing = run(partial=True)
-    assert (len(results), len(missing)) == (2, 2)
+    best = max(results.outcomes, key=lambda o: o.accuracy).tags["window"]
+    assert (len(results), missing) == (2, [f"best={best},seed=0"])
+    first = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").glob("window=*/scores.json")}
+    for how in ({"partial": True}, {"budget": 1e-9}):  # nothing is run
+        results, missing = run(**how)
+        assert (len(results), len(missing)) == (2, 1)
     results, missing = run()
-    assert (len(results), missing) == (4, [])
-    best = max(results.outcomes[:2], key=lambda o: o.accuracy).tags["rate"]
-    assert [o.tags for o in results.outcomes[2:]] == [{"stage": "table", "best": best, "seed": s} for s in (0, 1)]
-    assert {o.examples for o in results.outcomes[2:]} == {120}
+    assert (len(results), missing) == (3, [])
+    assert results.outcomes[2].tags == {"best": best, "seed": 0}
+    assert results.outcomes[2].accuracy == max(o.accuracy for o in results.outcomes[:2])
     assert {path: path.stat().st_mtime_ns for path in first} == first  # nothing was run again
     calls.clear()
     results, _ = run(partial=True)
-    assert (len(results), calls) == (4, [2, 4])
-    results, missing = run(budget=1e-9)
-    assert (len(results), missing) == (4, [])
+    assert (len(results), calls) == (3, [2, 3])
 
 
 def test_all_runs_the_long_table_too(tmp_path, monkeypatch):
@@ -235,13 +230,3 @@ def test_all_runs_the_long_table_too(tmp_path, monkeypatch):
     run_all.run_all(100.0, tmp_path, plan=[run_all.Step("cloc-table", "medium", 3)])
     assert tiers == [1, 2, 3, 4]
     assert {trial.tier for trial in TUNING} == {1, 2, 3}
-
-
-def test_when_the_time_is_up_the_second_stage_counts_as_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "find_experiment", lambda name: two_stages([]))
-    request = Request(scale="small", seeds=1, stream="digits")
-    runner.run_experiment("cloc-table", request, tmp_path / "out", jobs=0, tier=1)
-    results = runner.run_experiment("cloc-table", request, tmp_path / "out", jobs=0, budget=1e-9)
-    assert len(results) == 2
-    (missing,) = json.loads((tmp_path / "out" / "results.json").read_text())["missing"]
-    assert missing.startswith("stage=table,best=")

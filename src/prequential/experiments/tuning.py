@@ -12,7 +12,7 @@ from prequential.comparisons.table1 import OWN, PAPER, row_name
 from prequential.experiments.cloc_common import MEDIUM_EXAMPLES, MEDIUM_RATES, base
 from prequential.experiments.experiment import CaptionedFigure, Request, Results, Trial, over_seeds
 from prequential.experiments.rate_sweeps import AtBestRate, at_best_rate
-from prequential.plots.studies import draw_lines
+from prequential.plots.studies import Line, draw_lines
 from prequential.streams.spec import StreamSpec
 
 TUNING, TABLE = "tuning", "table"  # the stages, a tag of each trial
@@ -145,7 +145,7 @@ def edge_of_row(results: Results, row: str | None) -> str:
 
 def figure_of_tuning(results: Results) -> CaptionedFigure | None:
     """Accuracy on the tuning stream by the value of each row's option."""
-    lines = {}
+    lines: dict[str, Line] = {}
     for row, (option, values) in TUNED.items():
         tuning = results.where(learner=row, stage=TUNING)
         places = {value: place for place, value in enumerate(sorted(values), 1)}
