@@ -39,6 +39,16 @@ LEARNED_NOTE = (
 )
 
 
+def row_name(learner: str) -> str:
+    """The name of a row without its settings.
+
+    >>> row_name("replay-streams(hidden_sizes=[256])"), row_name("acm")
+    ('replay-streams (learned)', 'acm')
+    """
+    name, bracket, _ = learner.partition("(")
+    return f"{name} (learned)" if learner in LEARNED and bracket else name
+
+
 def misplaced(found: dict[str, float]) -> list[tuple[str, str]]:
     """The pairs of rows of which the first is above the second in the paper, and not here; the paper's best rows first.
 

@@ -26,6 +26,7 @@ NAMES = (
     "cloc-scratch",
     "cloc-oracle",
     "cloc-pareto",
+    "cloc-base",
     "description-length",
 )
 

@@ -6,6 +6,9 @@ An experiment is a module with
   `prequential experiment list` shows its first line and its paragraph "Hardware and time: 2 cores; ...";
 * `STREAM`, the stream it runs on by default;
 * `trials(request)`, the runs it needs;
+* if some of its runs depend on what came out of others, `trials_after(request, results)`: those that follow from the
+  results so far, with names of their own. It is called when the first ones are done, and again as long as it gives new
+  ones; it must give the same trials from the same results, or an experiment that was stopped could not go on;
 * `figures(results)`, by name;
 * `claims(results)`, what the paper says and whether it held, decided by `verdicts.judge`;
 * if claims need more numbers than those of `Outcome`, `measures(scores)`: they are stored with the results, so that

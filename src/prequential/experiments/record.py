@@ -70,7 +70,7 @@ EXHIBITS = (
         "cloc-features",
         ("curves", "latest"),
     ),
-    Exhibit("Table 1", "Average accuracy on CLOC of all methods.", CLOC, "cloc-table", ("table", "latest")),
+    Exhibit("Table 1", "Average accuracy on CLOC of all methods.", CLOC, "cloc-table", ("table", "latest", "tuning")),
     Exhibit(
         "Figure 5",
         "Gradient updates stopped at several positions.",
@@ -116,6 +116,13 @@ EXHIBITS = (
     Exhibit("Figure 12, left", "Larger models are better.", f"{CLOC}; seven rates", "cloc-width", ("rates", "best")),
     Exhibit(
         "Figure 12, right", "The chunk size matters little.", f"{CLOC}; seven rates", "cloc-chunk", ("rates", "best")
+    ),
+    Exhibit(
+        "Figure 12, left: the base model",
+        "The paper's base model beside a small one.",
+        f"{CLOC}; seven rates",
+        "cloc-base",
+        ("curves", "latest"),
     ),
     Exhibit(
         "Appendix, CIFAR-100 (three figures)",

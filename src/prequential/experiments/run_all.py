@@ -44,6 +44,7 @@ PLAN = (
     Step("split-cifar", "medium", 1),
     Step("cloc-scratch", "medium", 3),
     Step("cloc-pareto", "medium", 1),
+    Step("cloc-base", "medium", 1),
 )
 TIERS = (1, 2, 3, 4)
 
@@ -92,7 +93,9 @@ def run_all(
                     console.print(f"{step.name} is left out: give its data as {needs}:PATH", markup=False)
                 continue
             request = Request(scale=step.scale, seeds=step.seeds, stream=stream)
-            if tier > 1 and all(trial.tier < tier for trial in find_experiment(step.name).trials(request)):
+            experiment = find_experiment(step.name)
+            goes_on = hasattr(experiment, "trials_after")  # those that follow may have any tier
+            if tier > 1 and not goes_on and all(trial.tier < tier for trial in experiment.trials(request)):
                 continue
             console.print(f"tier {tier}, {step.name}; {left / 3600:.1f} hours left", markup=False)
             folder = directory / f"{step.name}-{step.scale}"

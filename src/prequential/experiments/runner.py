@@ -108,7 +108,7 @@ def run_experiment(
     console = console or Console(quiet=True)
     experiment = find_experiment(name)
     end = math.inf if budget is None else time.monotonic() + budget
-    trials = [replace(trial, settings=trial.settings.changed(**options or {})) for trial in experiment.trials(request)]
+    trials = _with_options(experiment.trials(request), options)
     for option in request.reading:
         values = {repr(trial.run.get(option)) for trial in trials}
         if len(values) > 1:
@@ -123,40 +123,31 @@ def run_experiment(
     make_directory(directory)
     with DirectoryLock(directory):
         remove_temporaries(directory)
-        all_jobs = [_job(trial, request, directory) for trial in trials]
-        all_jobs = _share(all_jobs, trials, request, directory, published)
-        for trial, job in zip(trials, all_jobs, strict=True):
-            if not job.shared:  # those of others were checked when they were found
-                refuse_links(directory, job.directory)
-            check_same_settings(job, *_settings(trial, request, threads, job))
-        todo = [
-            (trial, job)
-            for trial, job in sorted(zip(trials, all_jobs, strict=True), key=lambda pair: pair[0].tier)
-            if read_result(job.directory)["state"] != "finished" and (tier is None or trial.tier <= tier)
-        ]
-        if not partial:
-            for trial, job in zip(trials, all_jobs, strict=True):
-                if (trial, job) in todo or (is_damaged(job.settings) and not job.shared):
-                    write_job_settings(job, *_settings(trial, request, threads, job))
-            console.print(
-                f"{name}, {request.scale}: {len(all_jobs)} runs, {len(todo)} to do, on {request.data}", markup=False
+        slow = slow_precision((options or {}).get("precision", "float32"), find_device("auto"))
+        if slow and not partial:
+            console.print(slow)
+        all_jobs: list[TrialJob] = []
+        while len(all_jobs) < len(trials):  # once, and again for trials that follow from the results
+            stage = _run_trials(
+                name,
+                trials[len(all_jobs) :],
+                request,
+                directory,
+                console,
+                jobs=jobs,
+                threads=threads,
+                end=end,
+                tier=tier,
+                partial=partial,
+                published=published,
             )
-            slow = slow_precision((options or {}).get("precision", "float32"), find_device("auto"))
-            if slow:
-                console.print(slow)
-            with JobsDisplay(all_jobs, console) as display:
-                if not run_jobs(
-                    [job for _, job in todo],
-                    jobs,
-                    display,
-                    threads=threads,
-                    trust=True,  # they were written just now
-                    may_start=_worth_starting(todo, request, directory, end),
-                    deadline=None if budget is None else end,
-                ):
-                    return None
-            all_jobs = _share(all_jobs, trials, request, directory, published)
-        results, failures, missing = _collect(experiment, trials, all_jobs, request)
+            if stage is None:
+                return None
+            all_jobs += stage
+            results, failures, missing = _collect(experiment, trials, all_jobs, request)
+            known = {trial.name for trial in trials}
+            more = experiment.trials_after(request, results) if hasattr(experiment, "trials_after") else []
+            trials += _with_options([trial for trial in more if trial.name not in known], options)
         if not results:
             why = f"the first failed because {failures[0]}" if failures else "nothing was run to its end yet"
             raise BadInput(f"none of the {len(all_jobs)} runs of {name} finished; {why}")
@@ -188,6 +179,55 @@ class TrialJob(Job):
     """The run of a trial; it can be one of another experiment."""
 
     shared: bool = False
+
+
+def _with_options(trials: list[Trial], options: dict[str, Any] | None) -> list[Trial]:
+    return [replace(trial, settings=trial.settings.changed(**options or {})) for trial in trials]
+
+
+def _run_trials(
+    name: str,
+    trials: list[Trial],
+    request: Request,
+    directory: Path,
+    console: Console,
+    *,
+    jobs: int,
+    threads: int,
+    end: float,
+    tier: int | None,
+    partial: bool,
+    published: PublishedRuns,
+) -> list[TrialJob] | None:
+    """Runs those of the trials that are wanted and not finished; where all of them are, or None when interrupted."""
+    all_jobs = _share([_job(trial, request, directory) for trial in trials], trials, request, directory, published)
+    for trial, job in zip(trials, all_jobs, strict=True):
+        if not job.shared:  # those of others were checked when they were found
+            refuse_links(directory, job.directory)
+        check_same_settings(job, *_settings(trial, request, threads, job))
+    if partial:
+        return all_jobs
+    todo = [
+        (trial, job)
+        for trial, job in sorted(zip(trials, all_jobs, strict=True), key=lambda pair: pair[0].tier)
+        if read_result(job.directory)["state"] != "finished" and (tier is None or trial.tier <= tier)
+    ]
+    for trial, job in zip(trials, all_jobs, strict=True):
+        if (trial, job) in todo or (is_damaged(job.settings) and not job.shared):
+            write_job_settings(job, *_settings(trial, request, threads, job))
+    console.print(f"{name}, {request.scale}: {len(all_jobs)} runs, {len(todo)} to do, on {request.data}", markup=False)
+    with JobsDisplay(all_jobs, console) as display:
+        if not run_jobs(
+            [job for _, job in todo],
+            jobs,
+            display,
+            threads=threads,
+            trust=True,  # they were written just now
+            may_start=_worth_starting(todo, request, directory, end),
+            deadline=end,
+        ):
+            return None
+    return _share(all_jobs, trials, request, directory, published)
 
 
 def _job(trial: Trial, request: Request, directory: Path) -> TrialJob:

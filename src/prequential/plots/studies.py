@@ -48,9 +48,9 @@ def draw_lines(
     figure = Figure(figsize=(5.2, 3.4), layout=ConstrainedLayoutEngine())
     axes = figure.subplots()
     marks = sorted({x for line in lines.values() for x in line})
-    for color, (name, line) in zip(colors(lines), lines.items(), strict=True):
-        xs = sorted(line)
-        axes.plot(xs, [np.mean(line[x]) for x in xs], color=color, marker="o", markersize=4, label=name)
+    for i, (color, (name, line)) in enumerate(zip(colors(lines), lines.items(), strict=True)):
+        xs, dashes = sorted(line), "--" if i >= len(COLORS) else "-"  # when the colors begin again
+        axes.plot(xs, [np.mean(line[x]) for x in xs], dashes, color=color, marker="o", markersize=4, label=name)
         for x in xs:
             axes.plot([x] * len(line[x]), line[x], ".", color=color, alpha=0.35, markersize=4)
     for name, level in (references or {}).items():
