@@ -198,6 +198,17 @@ class TestOptions:
         assert StreamSpec.parse("emnist:e.npz").absolute() == f"emnist:{files / 'e.npz'}"
         assert StreamSpec.parse("photos(length=3)").absolute() == "photos(length=3)"
         assert StreamSpec.parse("digits").absolute() == "digits"
+        whole = StreamSpec.parse(StreamSpec.parse("geo-images:split:e.npz(records=t.csv, album_gap=5)").absolute())
+        assert whole.source == f"geo-images:split:{files / 'e.npz'}"
+        assert whole.options == {"records": str(files / "t.csv"), "album_gap": 5}
+
+    def test_paths_among_the_options_need_no_quotes(self):
+        spec = StreamSpec.parse("geo-images:e.npz(records=/a/b-1.npz, similar_by='c d/e', album_gap=5)")
+        assert spec.options == {"records": "/a/b-1.npz", "similar_by": "c d/e", "album_gap": 5}
+        assert spec.with_paths(lambda path: path.rpartition("/")[2]) == (
+            "geo-images:e.npz(records='b-1.npz', similar_by='e', album_gap=5)"
+        )
+        assert StreamSpec.parse("t.csv(delimiter='=/x')").options == {"delimiter": "=/x"}
 
 
 def test_paths_as_such(files):
