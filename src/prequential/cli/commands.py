@@ -138,8 +138,8 @@ def experiment(
         --budget, what is worth most first. `claims FOLDER...` writes the page on all claims from the results in folders,
         `record FOLDER...` the paper's figures with ours beside them, and all numbers as all.json.
     folders
-        For `claims` and `record`: where results are. For `all`: the data that is not generated, as emnist:PATH and
-        cifar100:PATH.
+        For `claims` and `record`: where results are. For `all`: the data that is not generated, as emnist:PATH,
+        cifar100:PATH and "geo-images:PATH(records=FILE)".
     scale
         small: minutes on two cores. medium: hours, half a million examples of `photos`. paper: the paper's sizes.
     seeds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from prequential.experiments.verdicts import Claim, claim_from_json
 from prequential.runs.pool import available_cores
 from prequential.storage.files import write_atomically
 from prequential.storage.sealed import read_json, write_sealed
+from prequential.streams.spec import StreamSpec
 
 
 def show(directory: Path, console: Console) -> None:
@@ -70,8 +72,7 @@ def write_results(
     """Writes `results.json` and `result.md`."""
     request = results.request
     # only the last part of a path: results are published
-    kind, colon, place = request.stream.rpartition(":")
-    stream = f"{kind}{colon}{Path(place).name}" if "/" in place else request.stream
+    stream = StreamSpec.parse(request.stream).with_paths(lambda path: Path(path).name)
     saved = {
         "experiment": name,
         "scale": request.scale,
@@ -117,7 +118,7 @@ def _command(name: str, experiment: ModuleType, request: Request, stream: str, o
     parts = ["prequential experiment", name, f"--scale {request.scale}", f"--seeds {request.seeds}"]
     parts += [_flag(option, value) for option, value in request.reading.items()]
     if stream != experiment.STREAM:
-        parts.append(f"--stream {stream}")
+        parts.append(f"--stream {shlex.quote(stream)}")
     parts += [f"--{option.replace('_', '-')} {value}" for option, value in options.items()]
     return " ".join(parts)
 
