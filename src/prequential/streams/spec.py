@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.specs import parse_options
 from prequential.streams.stream_registry import STREAMS
 
@@ -65,7 +65,7 @@ class StreamSpec:
         """The text with its paths changed, also those among the options and those of a stream that it is made of.
 
         >>> StreamSpec.parse("geo-images:cifar100:a/b(records=c/d.npz)").with_paths(lambda path: Path(path).name)
-        "geo-images:cifar100:b(records='d.npz')"
+        'geo-images:cifar100:b(records=d.npz)'
         """
         names, place = "", self.source
         while ":" in place and place.partition(":")[0] in STREAMS:  # a stream can be made of another one
@@ -83,11 +83,20 @@ class StreamSpec:
 def write_spec(source: str, options: dict[str, Any]) -> str:
     """A stream as it is written on a command line.
 
-    >>> write_spec("photos", {"length": 5}), write_spec("digits", {})
-    ('photos(length=5)', 'digits')
+    >>> write_spec("photos", {"length": 5}), write_spec("digits", {}), write_spec("a.csv", {"label": "up", "time": "a b"})
+    ('photos(length=5)', 'digits', "a.csv(label=up, time='a b')")
     """
-    written = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    written = ", ".join(f"{name}={_written(value)}" for name, value in options.items())
     return f"{source}({written})" if options else source
+
+
+def _written(value: Any) -> str:
+    """A value of an option, without quotes where it is read the same."""
+    try:
+        same = isinstance(value, str) and parse_options(f"value={value})", value) == {"value": value}
+    except BadSetting:
+        same = False
+    return value if same else repr(value)
 
 
 def path_exists(path: str) -> bool:
