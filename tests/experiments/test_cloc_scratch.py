@@ -103,7 +103,7 @@ def test_the_scale_of_the_paper():
 
 def test_frozen_features_run_on_a_stream_of_their_own():
     assert {arm for arm in ALL if "frozen" not in arm} == set(arms(trials(request(IMAGES))))
-    assert frozen_stream(BOTH) == "geo-images:features(records='r.npz', album_gap=60.0)"
+    assert frozen_stream(BOTH) == "geo-images:features(records=r.npz, album_gap=60.0)"
     found = arms(trials(request()))
     on = {arm: trial.run_settings(request()).stream for arm, trial in found.items()}
     assert on["frozen features"] == on["frozen features, smaller window"] == frozen_stream(BOTH)

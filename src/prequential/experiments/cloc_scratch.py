@@ -56,7 +56,6 @@ def trials(request: Request) -> list[Trial]:
     arms = [
         ("with context", MEDIUM, run, 1),
         ("no attention", MEDIUM.changed(window=0), run, 1),
-        ("smaller window", MEDIUM.changed(window=FEWER), run, 2),
         ("2-token", two_token, run, 3),
         ("16 streams", MEDIUM.changed(num_streams=16), run, 4),
     ]
@@ -66,6 +65,7 @@ def trials(request: Request) -> list[Trial]:
             ("frozen features", frozen, given, 2),
             ("frozen features, smaller window", frozen.changed(window=FEWER), given, 2),
         ]
+    arms.append(("smaller window", MEDIUM.changed(window=FEWER), run, 2))
     found = over_seeds(request, MEDIUM, {"learner": "last label"}, learner="last-label", run=run)
     for name, settings, where, tier in arms:
         found += over_seeds(request, settings, {"learner": name}, run=where, tier=tier)
@@ -76,7 +76,7 @@ def frozen_stream(stream: str) -> str | None:
     """The same photos as features of a frozen network, if the stream of images names them.
 
     >>> frozen_stream("geo-images:cifar100:data(records=r.npz, similar_by=features)")
-    "geo-images:features(records='r.npz')"
+    'geo-images:features(records=r.npz)'
     >>> frozen_stream("geo-images:cifar100:data(records=r.npz)") is None
     True
     """
