@@ -38,7 +38,7 @@ LOWEST = {
 }
 
 
-EXTRACTORS = ("auto", "none", "convnet", "vgg", "convnext")
+EXTRACTORS = ("auto", "none", "convnet", "vgg", "convnext", "convnext-atto")
 
 
 @takes_old_names(SETTINGS)
@@ -73,8 +73,8 @@ class Settings:
     use_input: bool = True
     """Off replaces every x by a learned constant: the "no image" ablation."""
     extractor: str = "auto"
-    """Network that turns images into features, trained jointly: convnet, vgg, convnext, none, or your own as
-    MODULE:CLASS; auto: convnet for images, none for vectors."""
+    """Network that turns images into features, trained jointly: convnet, vgg, convnext, convnext-atto (a small
+    one), none, or your own as MODULE:CLASS; auto: convnet for images, none for vectors."""
     channel_order: Literal["auto", "last", "first"] = "auto"
     """Where the channels of an image are: (height, width, channels) or (channels, height, width). auto: last, unless
     the shape looks like channels first, which is refused."""

@@ -8,12 +8,14 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
 from prequential.errors import BadSetting
 
 MOST_NAMES = 180  # characters of names in a sentence
+UNQUOTED_PATH = re.compile(r"""(?<==)[^\s,'"()\[\]{}=]*/[^\s,'"()\[\]{}=]*""")
 
 
 def check_kinds(who: str, options: dict[str, Any], hints: dict[str, Any]) -> None:
@@ -101,19 +103,25 @@ def parse_options(rest: str, text: str) -> dict[str, Any]:
 
     >>> parse_options("delimiter=';', kinds={zip: category})", "prices.csv(...)")
     {'delimiter': ';', 'kinds': {'zip': 'category'}}
+
+    A path needs no quotes either, unless there are spaces, commas or brackets in it:
+
+    >>> parse_options("records=data/records-2.npz, gap=60)", "photos(...)")
+    {'records': 'data/records-2.npz', 'gap': 60}
     """
-    try:
-        library = re.match(r"\s*([A-Za-z]\w*:)(?=[A-Za-z])", rest)  # of a model without a name
-        source = f"f({(rest[library.end() :] if library else rest).strip()}"
-        call = ast.parse(source, mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            raise ValueError
-        model = _model(call, source, library[1] if library else "")
-        return {**model, **_keywords(call, source)}
-    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
-        raise BadSetting(
-            f"cannot read the options in {text!r}; expected them as in name(option=value, other=[1, 2])"
-        ) from None
+    for written in dict.fromkeys((rest, UNQUOTED_PATH.sub(lambda found: repr(found[0]), rest))):
+        with suppress(SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
+            return _options(written)
+    raise BadSetting(f"cannot read the options in {text!r}; expected them as in name(option=value, other=[1, 2])")
+
+
+def _options(rest: str) -> dict[str, Any]:
+    library = re.match(r"\s*([A-Za-z]\w*:)(?=[A-Za-z])", rest)  # of a model without a name
+    source = f"f({(rest[library.end() :] if library else rest).strip()}"
+    call = ast.parse(source, mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError
+    return {**_model(call, source, library[1] if library else ""), **_keywords(call, source)}
 
 
 def _model(call: ast.Call, source: str, library: str) -> dict[str, Any]:

@@ -52,6 +52,10 @@ def test_the_output_has_the_promised_shape_and_a_sane_scale(case: tuple[Extracto
     assert not torch.allclose(out[0], out[1], atol=1e-3)
 
 
+def test_the_small_one_has_a_name() -> None:
+    assert make_extractor("convnext-atto", (32, 32, 3)).macs() == ConvNeXt(3, 32, 32, size="atto").macs()
+
+
 def test_macs_are_those_of_the_flop_counter(case: tuple[Extractor, torch.Tensor]) -> None:
     model, x = case
     with FlopCounterMode(display=False) as counter, torch.no_grad():

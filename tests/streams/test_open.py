@@ -13,7 +13,7 @@ from prequential.streams.formats.arrays import ArrayStream
 from prequential.streams.formats.images import ImageStream
 from prequential.streams.formats.tables import TableStream
 from prequential.streams.open import _by_path, open_stream
-from prequential.streams.spec import StreamSpec
+from prequential.streams.spec import StreamSpec, write_spec
 from prequential.streams.tasks import SplitStream
 from prequential.testing.streams import check_stream
 from prequential.trust import Untrusted, names_from
@@ -198,6 +198,26 @@ class TestOptions:
         assert StreamSpec.parse("emnist:e.npz").absolute() == f"emnist:{files / 'e.npz'}"
         assert StreamSpec.parse("photos(length=3)").absolute() == "photos(length=3)"
         assert StreamSpec.parse("digits").absolute() == "digits"
+        whole = StreamSpec.parse(StreamSpec.parse("geo-images:split:e.npz(records=t.csv, album_gap=5)").absolute())
+        assert whole.source == f"geo-images:split:{files / 'e.npz'}"
+        assert whole.options == {"records": str(files / "t.csv"), "album_gap": 5}
+
+    def test_paths_among_the_options_need_no_quotes(self):
+        spec = StreamSpec.parse("geo-images:e.npz(records=/a/b-1.npz, similar_by='c d/e', album_gap=5)")
+        assert spec.options == {"records": "/a/b-1.npz", "similar_by": "c d/e", "album_gap": 5}
+        assert spec.with_paths(lambda path: path.rpartition("/")[2]) == (
+            "geo-images:e.npz(records='b-1.npz', similar_by=e, album_gap=5)"  # 1.npz is no word
+        )
+        assert StreamSpec.parse("t.csv(delimiter='=/x')").options == {"delimiter": "=/x"}
+
+    @pytest.mark.parametrize(
+        "value", ["a/b c", "true", "3", "a,b/c", "", "it's", "up", "/a/b-1.npz", 5, [1, "x y"], True]
+    )
+    def test_what_is_written_is_read_as_it_was(self, value):
+        assert StreamSpec.parse(write_spec("t.csv", {"label": value, "time": "t"})).options == {
+            "label": value,
+            "time": "t",
+        }
 
 
 def test_paths_as_such(files):

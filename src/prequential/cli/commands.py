@@ -140,8 +140,8 @@ def experiment(
         `record FOLDER...` the paper's figures with ours beside them, and all numbers as all.json. `publish FOLDER...`
         copies results to --out without records and checkpoints; --reuse takes runs from there.
     folders
-        For `claims`, `record` and `publish`: where results are. For `all`: the data that is not generated, as emnist:PATH and
-        cifar100:PATH.
+        For `claims`, `record` and `publish`: where results are. For `all`: the data that is not generated, as
+        emnist:PATH, cifar100:PATH and "geo-images:PATH(records=FILE)".
     scale
         small: minutes on two cores. medium: hours, half a million examples of `photos`. paper: the paper's sizes.
     seeds

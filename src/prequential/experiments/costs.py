@@ -20,7 +20,9 @@ SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
     "cifar100": ((32, 32, 3), 10),
     "photos": ((128,), 713),
     "digits": ((64,), 10),
+    "geo-images": ((32, 32, 3), 434),
 }
+FEATURES = {"geo-images": 1280}  # of an image by efficientnet-lite0, where a trial runs on given features
 CLOC_FEATURES, CLOC_IMAGES = ((2048,), 713), ((160, 160, 3), 713)
 # "between 10^14 and 10^17 FLOPs to run CLOC. This corresponds to walltimes between 15 minutes and 12 hours on a single
 # GPU", where the paper counts multiply-accumulates: 10^17 in 12 hours.
@@ -76,6 +78,8 @@ def _shape(request: Request, settings: Settings) -> tuple[tuple[int, ...], int]:
         return CLOC_IMAGES
     if kind == "photos" and request.scale == "paper":
         return CLOC_FEATURES
+    if settings.extractor == "none" and kind in FEATURES:
+        return (FEATURES[kind],), SHAPES[kind][1]
     return SHAPES.get(kind, CLOC_FEATURES)
 
 

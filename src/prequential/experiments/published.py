@@ -12,7 +12,6 @@ An experiment that is given such folders (`--reuse`) takes runs with the same se
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -33,6 +32,7 @@ from prequential.settings import Settings
 from prequential.storage.checkpoint import loading, read_checkpoint, write_checkpoint
 from prequential.storage.files import make_directory, refuse_links, write_atomically
 from prequential.storage.sealed import read_json, sealed_toml, write_sealed
+from prequential.streams.spec import StreamSpec
 
 SCORES = "scores.safetensors"
 MOST_EXAMPLES = 500_000  # of a stream of tasks: the error and the log-loss of every example are kept up to this length
@@ -93,11 +93,10 @@ def without_folders(stream: str) -> str:
 
     >>> without_folders("emnist:/data/emnist47.npz"), without_folders("photos(seed=3)")
     ('emnist:emnist47.npz', 'photos(seed=3)')
-    >>> without_folders("geo-images:/data/photos/(records='/data/yfcc.npz', seed=1)")
-    "geo-images:photos(records='yfcc.npz', seed=1)"
+    >>> without_folders("geo-images:/data/photos/(records=/data/yfcc.npz, seed=1)")
+    'geo-images:photos(records=yfcc.npz, seed=1)'
     """
-    without_last_slash = re.sub(r"/+(?=$|[('\")])", "", stream)
-    return re.sub(r"[^:('\"=,]*/", "", without_last_slash)
+    return StreamSpec.parse(stream).with_paths(lambda path: Path(path).name)
 
 
 # The scores of one run.

@@ -108,10 +108,10 @@ EXHIBITS = (
     ),
     Exhibit(
         "Figure 11",
-        "CLOC with the image network learned from scratch.",
+        "CLOC with the image network learned from scratch, beside frozen features.",
         "37,093,769 photographs of 160 × 160, ConvNeXt-T, D 1024, C 2048, E 8",
         "cloc-scratch",
-        ("scratch",),
+        ("scratch", "variants"),
     ),
     Exhibit("Figure 12, left", "Larger models are better.", f"{CLOC}; seven rates", "cloc-width", ("rates", "best")),
     Exhibit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -116,7 +117,7 @@ def _command(name: str, experiment: ModuleType, request: Request, stream: str, o
     parts = ["prequential experiment", name, f"--scale {request.scale}", f"--seeds {request.seeds}"]
     parts += [_flag(option, value) for option, value in request.reading.items()]
     if stream != experiment.STREAM:
-        parts.append(f"--stream {stream}")
+        parts.append(f"--stream {shlex.quote(stream)}")
     parts += [f"--{option.replace('_', '-')} {value}" for option, value in options.items()]
     return " ".join(parts)
 

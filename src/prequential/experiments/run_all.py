@@ -13,6 +13,7 @@ from prequential.errors import BadInput
 from prequential.experiments import find_experiment
 from prequential.experiments.experiment import Request, Scale
 from prequential.experiments.runner import run_experiment
+from prequential.streams.stream_registry import STREAMS
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def run_all(
     directory
         Has a folder for each experiment.
     streams
-        The data that is not generated: emnist:PATH, cifar100:PATH. Experiments whose data is not given are left out.
+        The data that is not generated: emnist:PATH, cifar100:PATH, geo-images:PATH(records=FILE). Experiments whose data
+        is not given are left out.
     plan
         The experiments, in their order.
     jobs, reuse
@@ -89,8 +91,7 @@ def run_all(
             stream = _stream(step, given)
             if stream is None:
                 if tier == 1:
-                    needs = find_experiment(step.name).STREAM
-                    console.print(f"{step.name} is left out: give its data as {needs}:PATH", markup=False)
+                    console.print(f"{step.name} is left out: give its data as {_needs(step)}", markup=False)
                 continue
             request = Request(scale=step.scale, seeds=step.seeds, stream=stream)
             experiment = find_experiment(step.name)
@@ -116,3 +117,10 @@ def _stream(step: Step, given: dict[str, str]) -> str | None:
     """The data of a step; None if it has to be given and is not."""
     kind: str = find_experiment(step.name).STREAM
     return kind if kind in ("photos", "digits") else given.get(kind)
+
+
+def _needs(step: Step) -> str:
+    """The data of a step as one would write it."""
+    kind: str = find_experiment(step.name).STREAM
+    options = ", ".join(f"{option}=FILE" for option in STREAMS[kind].needs)
+    return f"{kind}:PATH({options})" if options else f"{kind}:PATH"

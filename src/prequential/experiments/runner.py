@@ -36,6 +36,7 @@ __all__ = ["list_experiments", "read_results", "run_experiment", "show", "time_o
 DATA = {  # what a stream by default needs, and what else the experiment can run on
     "emnist": "EMNIST: --stream emnist:PATH or --download",
     "cifar100": "CIFAR-100: --stream cifar100:PATH or --download",
+    "geo-images": "images and photo records: --stream 'geo-images:IMAGES(records=FILE)'",
     "photos": "none, generated; or features of CLOC: --stream FOLDER",
     "digits": "none, digits come with the package",
 }

@@ -223,6 +223,7 @@ def geo_image_stream(
     *,
     records: str,
     album_gap: float = 3600.0,
+    similar_by: str | None = None,
     seed: int = 0,
     max_bytes: int | None = None,
     **options: Any,
@@ -231,12 +232,20 @@ def geo_image_stream(
     from prequential.streams.datasets.geo_images import GeoImageStream
 
     x, y = _pool(path, options)
-    return GeoImageStream(x, y, records=records, album_gap=album_gap, seed=seed, max_bytes=max_bytes)
+    described = None if similar_by is None else _pool(similar_by, {})
+    return GeoImageStream(
+        x, y, records=records, album_gap=album_gap, similar_by=described, seed=seed, max_bytes=max_bytes
+    )
 
 
 def _pool(path: str | Path, options: dict[str, Any]) -> Any:
-    """The examples of a stream by their positions, and their labels."""
+    """The examples of a stream by their positions, and their labels; of a stream of tasks, what they are drawn from."""
+    from prequential.streams.formats.arrays import ArrayStream
+    from prequential.streams.tasks import Pool, SplitStream
+
     whole = open_stream(str(path), **options)
+    if isinstance(whole, SplitStream):
+        return (whole.x, whole.y) if isinstance(whole.x, Pool) else ArrayStream(whole.x, whole.y).pool()
     if not hasattr(whole, "pool"):
         raise BadInput(
             f"{path} is a {type(whole).__name__}, whose examples cannot be drawn; expected arrays (.npz, .npy), images or "

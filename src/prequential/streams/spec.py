@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.specs import parse_options
 from prequential.streams.stream_registry import STREAMS
 
@@ -57,13 +58,45 @@ class StreamSpec:
         return replace(self, options={name: value for name, value in self.options.items() if name not in names})
 
     def absolute(self) -> str:
-        """The text with an absolute path: the same stream from any working directory."""
-        name, colon, path = self.source.partition(":")
-        if not (colon and name in STREAMS):
-            name, colon, path = "", "", self.source
-        if not path_exists(path):
-            return self.text
-        return f"{name}{colon}{Path(path).resolve()}{self.text[len(self.source) :]}"
+        """The text with absolute paths: the same stream from any working directory."""
+        return self.with_paths(lambda path: str(Path(path).resolve()) if path_exists(path) else path)
+
+    def with_paths(self, change: Callable[[str], str]) -> str:
+        """The text with its paths changed, also those among the options and those of a stream that it is made of.
+
+        >>> StreamSpec.parse("geo-images:cifar100:a/b(records=c/d.npz)").with_paths(lambda path: Path(path).name)
+        'geo-images:cifar100:b(records=d.npz)'
+        """
+        names, place = "", self.source
+        while ":" in place and place.partition(":")[0] in STREAMS:  # a stream can be made of another one
+            name, _, place = place.partition(":")
+            names += f"{name}:"
+        source = self.source if self.source in STREAMS else names + change(place)
+        known = STREAMS[self.name].paths if self.name in STREAMS else ()
+        paths = {name: value for name, value in self.options.items() if name in known and isinstance(value, str)}
+        changed = {name: change(path) for name, path in paths.items()}
+        if changed == paths:
+            return f"{source}{self.text[len(self.source) :]}"
+        return write_spec(source, self.options | changed)
+
+
+def write_spec(source: str, options: dict[str, Any]) -> str:
+    """A stream as it is written on a command line.
+
+    >>> write_spec("photos", {"length": 5}), write_spec("digits", {}), write_spec("a.csv", {"label": "up", "time": "a b"})
+    ('photos(length=5)', 'digits', "a.csv(label=up, time='a b')")
+    """
+    written = ", ".join(f"{name}={_written(value)}" for name, value in options.items())
+    return f"{source}({written})" if options else source
+
+
+def _written(value: Any) -> str:
+    """A value of an option, without quotes where it is read the same."""
+    try:
+        same = isinstance(value, str) and parse_options(f"value={value})", value) == {"value": value}
+    except BadSetting:
+        same = False
+    return value if same else repr(value)
 
 
 def path_exists(path: str) -> bool:

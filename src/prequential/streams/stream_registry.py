@@ -17,6 +17,7 @@ class NamedStream:
     place: str  # the module below prequential.streams, and what in it makes the stream
     path: Literal["no", "yes", "or download"] = "yes"  # whether NAME:PATH says where its data is
     needs: dict[str, str] = field(default_factory=dict)  # options that must be given, and what they are
+    paths: tuple[str, ...] = ()  # options that are paths
 
     def loader(self) -> Callable[..., Stream]:
         """The class or function that makes the stream, imported on demand."""
@@ -36,10 +37,14 @@ STREAMS = {
     "powersupply": NamedStream("datasets.tabular:power_supply"),
     "yfcc": NamedStream("datasets.yfcc:YfccStream"),
     "geo-images": NamedStream(
-        "open:geo_image_stream", needs={"records": "the file yfcc_poi9.npz with the photo records"}
+        "open:geo_image_stream",
+        needs={"records": "the file yfcc_poi9.npz with the photo records"},
+        paths=("records", "similar_by"),
     ),
     "cloc": NamedStream(
-        "datasets.cloc:ClocStream", needs={"images": "the folder that the paths in the metadata start from"}
+        "datasets.cloc:ClocStream",
+        needs={"images": "the folder that the paths in the metadata start from"},
+        paths=("images",),
     ),
     "features": NamedStream("formats.feature_folder:FeatureStream"),
     "images": NamedStream("formats.images:ImageStream"),

@@ -66,6 +66,36 @@ def test_an_album_goes_on_with_the_most_similar_image():
     assert len(set(apart.tolist())) == 3
 
 
+def test_the_most_similar_image_by_other_features(folder):
+    kind = np.repeat(np.arange(3), 30)
+    other = np.random.default_rng(1).normal(size=(90, 2))
+    np.savez(folder / "other.npz", x=other, y=kind)
+    by_other = geo(folder, similar_by=str(folder / "other.npz"))
+    assert (by_other.image != geo(folder).image).any()
+    alone = open_stream(f"geo-images:{folder / 'other.npz'}", records=str(folder / "records.npz"))
+    assert (by_other.image == alone.image).all()
+    assert by_other.fingerprint() not in (geo(folder).fingerprint(), alone.fingerprint())
+    assert (by_other.read(3, 9).x == np.load(folder / "images.npz")["x"][by_other.image[3:9]]).all()
+
+
+def test_features_of_other_images_are_refused(folder):
+    kind = np.repeat(np.arange(3), 30)
+    for wrong, sentence in (
+        (kind[:80], "similar_by has 80 examples, expected those of the 90 images"),
+        (kind[::-1], "similar_by, example 0: the class has number 2, expected that of the image, 0"),
+    ):
+        np.savez(folder / "wrong.npz", x=np.zeros((len(wrong), 2)), y=wrong)
+        with pytest.raises(BadInput, match=sentence):
+            geo(folder, similar_by=str(folder / "wrong.npz"))
+
+
+def test_images_of_a_stream_of_tasks(folder):
+    plain = geo(folder)
+    split = open_stream(f"geo-images:split:{folder / 'images.npz'}", records=str(folder / "records.npz"), ways=3)
+    assert (split.image == plain.image).all()
+    assert (split.read(0, 50).x == plain.read(0, 50).x).all()
+
+
 def test_bad_settings(folder):
     with pytest.raises(BadSetting, match="album_gap"):
         geo(folder, album_gap=-1.0)

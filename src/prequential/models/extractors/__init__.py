@@ -5,6 +5,9 @@ are not: it gains nothing more, and torch's fused AdamW silently mixes up the nu
 restored moment whose memory layouts differ.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from prequential.errors import BadSetting
 from prequential.models.extractors.convnet import ConvNet
 from prequential.models.extractors.convnext import ConvNeXt
@@ -24,7 +27,12 @@ __all__ = [
 ]
 
 Extractor = ConvNet | VGG | ConvNeXt
-EXTRACTORS = {"convnet": ConvNet, "vgg": VGG, "convnext": ConvNeXt}
+EXTRACTORS: dict[str, Callable[[int, int, int], Extractor]] = {
+    "convnet": ConvNet,
+    "vgg": VGG,
+    "convnext": ConvNeXt,
+    "convnext-atto": partial(ConvNeXt, size="atto"),
+}
 
 
 def make_extractor(name: str, shape: tuple[int, ...]) -> Extractor:
@@ -33,7 +41,7 @@ def make_extractor(name: str, shape: tuple[int, ...]) -> Extractor:
     Parameters
     ----------
     name
-        "convnet", "vgg" or "convnext".
+        "convnet", "vgg", "convnext" or "convnext-atto".
     shape
         Of one image: (height, width) or (height, width, channels).
 
@@ -49,5 +57,4 @@ def make_extractor(name: str, shape: tuple[int, ...]) -> Extractor:
             f"extractor {name!r} needs images of shape (height, width) or (height, width, channels), but x has shape {tuple(shape)}"
         )
     height, width, channels = (*shape, 1)[:3]
-    extractor: Extractor = EXTRACTORS[name](channels, height, width)
-    return extractor
+    return EXTRACTORS[name](channels, height, width)

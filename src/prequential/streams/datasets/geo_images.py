@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prequential.errors import BadSetting
+from prequential.errors import BadInput, BadSetting
 from prequential.streams.datasets.yfcc import YfccStream
 from prequential.streams.stream import Chunk, Stream
 from prequential.streams.tasks import Pool
@@ -25,6 +25,8 @@ class GeoImageStream(Stream):
     `album_gap` seconds between two photos. It begins with a random image of its class and goes on with the most similar
     ones that are left. No image is taken again before its class is used up; then all of the class are there again.
 
+    Images and features of the same images, both with the features as `similar_by`, make the same photos.
+
     Parameters
     ----------
     x, y
@@ -33,6 +35,9 @@ class GeoImageStream(Stream):
         The file with the records, as for `YfccStream`.
     album_gap
         Seconds between two photos of an album at most.
+    similar_by
+        Features of the same images and their classes, as x and y: the most similar image is the one with the nearest
+        features. By default it is found by x itself.
     seed
         Which class a place shows, and with which image an album begins.
     max_bytes
@@ -46,6 +51,7 @@ class GeoImageStream(Stream):
         *,
         records: str | Path,
         album_gap: float = 3600.0,
+        similar_by: tuple[Pool, np.ndarray] | None = None,
         seed: int = 0,
         max_bytes: int | None = None,
     ) -> None:
@@ -58,7 +64,10 @@ class GeoImageStream(Stream):
         self.classes = self._records.classes
         self._y = self._records._y
         albums = album_numbers(self._records._user, self._y, self._records._time, album_gap)
-        self.image = draw_images(self._x, np.unique(y, return_inverse=True)[1].ravel(), self._y, albums, seed)
+        kind = _numbers(y)
+        if similar_by is not None:
+            _check_same_images(kind, _numbers(similar_by[1]))
+        self.image = draw_images(x if similar_by is None else similar_by[0], kind, self._y, albums, seed)
 
     def __len__(self) -> int:
         return len(self._y)
@@ -114,6 +123,24 @@ def draw_images(x: Pool | np.ndarray, kind: np.ndarray, place: np.ndarray, album
             before[number] = chosen
             drawn[t] = members[chosen]
     return drawn
+
+
+def _numbers(y: np.ndarray) -> np.ndarray:
+    """Classes as numbers from 0, in their order."""
+    return np.unique(y, return_inverse=True)[1].ravel()
+
+
+def _check_same_images(kind: np.ndarray, described: np.ndarray) -> None:
+    """Features that are to describe images must be of these images, as far as their classes show."""
+    if len(kind) != len(described):
+        raise BadInput(f"similar_by has {len(described)} examples, expected those of the {len(kind)} images")
+    differing = np.flatnonzero(kind != described)
+    if len(differing):
+        first = int(differing[0])
+        raise BadInput(
+            f"similar_by, example {first}: the class has number {described[first]}, expected that of the image, "
+            f"{kind[first]}"
+        )
 
 
 def _distances(x: np.ndarray) -> np.ndarray:
