@@ -12,9 +12,10 @@ import pytest
 
 from prequential.comparisons.table1 import OWN, PAPER
 from prequential.errors import BadInput
-from prequential.experiments import cloc_table, run_all, runner
+from prequential.experiments import cloc_features, cloc_table, run_all, runner
 from prequential.experiments.cloc_common import SMALL, TOO_FEW
 from prequential.experiments.experiment import Outcome, Request, Results, Trial
+from prequential.experiments.shared_runs import key_of
 from prequential.experiments.stored import decided, read_all
 from prequential.experiments.tuning import LONG_EXAMPLES, TUNED, TUNING_EXAMPLES, chosen, tuned_learner
 from prequential.registry import make_learner
@@ -97,6 +98,14 @@ class TestTrials:
         assert {t.tier for t in table if t.tags["length"] == LONG_EXAMPLES} == {4}
         long = next(t for t in table if t.tags["length"] == LONG_EXAMPLES)
         assert len(open_stream(long.run["stream"])) == LONG_EXAMPLES
+
+    def test_rows_that_are_best_as_they_are_share_runs_with_cloc_features(self):
+        place = {row: sorted(values).index(values[0]) for row, (_, values) in TUNED.items()}
+        table, features = (
+            {key_of(trial.run_settings(MEDIUM), trial.settings) for trial in trials}
+            for trials in (cloc_table.trials_after(MEDIUM, tuned(place)), cloc_features.trials(MEDIUM))
+        )
+        assert len(table & features) == 4 * 3  # the transformer, no image, no attention and the last label
 
     def test_a_row_whose_tuning_is_not_complete_is_not_reported(self):
         without = tuple(o for o in tuned().outcomes if o.tags.get("drift_rate") != 1.0)
