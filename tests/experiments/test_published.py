@@ -14,6 +14,7 @@ from prequential.errors import BadInput
 from prequential.experiments import runner
 from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, over_seeds
 from prequential.experiments.published import SCORES, load_every_example, load_scores, publish
+from prequential.plots.comparison import draw_accuracies
 from prequential.plots.studies import draw_instantaneous, draw_task_curves
 from prequential.storage.sealed import read_json, write_sealed
 
@@ -24,6 +25,7 @@ TINY = SimpleNamespace(
     trials=lambda request: over_seeds(request, SMALL, {"model": "pi"}, run={"tasks": 2, "task_length": 40}),
     figures=lambda results: {
         "curves": CaptionedFigure(draw_instantaneous({"pi": results.scores()}), "Curves."),
+        "accuracies": CaptionedFigure(draw_accuracies({"digits": {"pi": results.scores()}}), "With references."),
         "tasks": CaptionedFigure(draw_task_curves({"pi": results.scores()}), "Tasks."),
     },
     claims=lambda results: [Claim(says="It is.", found=f"{results.mean():.3f}", verdict="holds")],
@@ -53,8 +55,11 @@ def test_another_machine_continues_from_what_is_published(tmp_path):
         ["environment.json", "scores.json", SCORES, "settings.toml"]
     )
     curve = load_scores(original).curve()
-    for name, values in load_scores(made / "runs" / "model=pi,seed=0").curve().items():
+    published = load_scores(made / "runs" / "model=pi,seed=0")
+    for name, values in published.curve().items():
         np.testing.assert_array_equal(values, curve[name])
+    assert published.last_label_accuracy == load_scores(original).last_label_accuracy
+    assert not published.has_classes
     correct, nats = load_every_example(original)
     published_correct, published_nats = load_every_example(made / "runs" / "model=pi,seed=0")
     np.testing.assert_array_equal(published_correct, correct)

@@ -219,9 +219,14 @@ class Scores:
         return float(np.abs(self._sure[1] - self._sure[2]).sum()) / self.count
 
     @property
+    def has_references(self) -> bool:
+        """Whether it is known what the majority class and the last label would have reached."""
+        return 0 < self.count == self.references.count
+
+    @property
     def has_classes(self) -> bool:
-        """Whether the scores by class, the majority class and the last label are known."""
-        return 0 < self.count == self.by_class.count == self.references.count
+        """Whether the scores by class are known, and those of the references."""
+        return self.has_references and self.count == self.by_class.count
 
     @property
     def balanced_accuracy(self) -> float:
@@ -236,12 +241,12 @@ class Scores:
     @property
     def majority_accuracy(self) -> float:
         """What predicting the most frequent label so far would have reached."""
-        return self.references.accuracy("majority") if self.has_classes else math.nan
+        return self.references.accuracy("majority") if self.has_references else math.nan
 
     @property
     def last_label_accuracy(self) -> float:
         """What predicting the last label that had arrived would have reached."""
-        return self.references.accuracy("last_label") if self.has_classes else math.nan
+        return self.references.accuracy("last_label") if self.has_references else math.nan
 
     @property
     def kappa(self) -> float:
@@ -420,6 +425,7 @@ class Scores:
         self._unsaved = self.metrics.load_state_dict(state.get("metrics"))
         if "by_class" in state:  # an earlier version did not count by class
             self.by_class.load_state_dict(state["by_class"])
+        if "references" in state:
             self.references.load_state_dict(state["references"])
 
     def complete_from_records(self, directory: str | Path, known_labels: Sequence[Hashable]) -> list[str]:

@@ -105,8 +105,8 @@ def without_folders(stream: str) -> str:
 def _sums(directory: Path, classes: int | None) -> dict[str, Any]:
     """What figures are drawn from: `scores` without the labels, where tasks start, and every example of a short run."""
     scores = Scores.from_records(directory / "records", classes, **label_protocol(directory))
-    state = {name: value for name, value in scores.state_dict().items() if name not in ("by_class", "references")}
-    kept: dict[str, Any] = {"scores": state, "task_starts": scores.task_starts}
+    state = {name: value for name, value in scores.state_dict().items() if name != "by_class"}
+    kept: dict[str, Any] = {"scores": _packed(state), "task_starts": scores.task_starts}
     if scores.task_starts is not None and scores.count <= MOST_EXAMPLES:
         correct, nats = every_example(directory / "records")
         kept["every_example"] = {"correct": np.packbits(correct), "log_loss": nats.astype(np.float16)}
@@ -131,8 +131,36 @@ def load_scores(directory: Path) -> Scores:
     state = read_checkpoint(path, ["scores", "task_starts"])
     with loading(path):
         scores = Scores(state["scores"]["classes"], state["task_starts"], **how)
-        scores.load_state_dict(state["scores"])
+        scores.load_state_dict(_unpacked(state["scores"]))
     return scores
+
+
+def _packed(state: Any) -> Any:
+    """The state with the examples and right answers of `BinnedSums` as small whole numbers: half the size."""
+    if not isinstance(state, dict):
+        return state
+    if state.keys() == {"group", "sums"}:
+        sums = state["sums"]
+        return {"group": state["group"], "counts": _small(sums[:2]), "nats": _small(sums[2])}
+    return {name: _packed(value) for name, value in state.items()}
+
+
+def _unpacked(state: Any) -> Any:
+    if not isinstance(state, dict):
+        return state
+    if state.keys() == {"group", "counts", "nats"}:
+        return {
+            "group": state["group"],
+            "sums": np.concatenate([state["counts"], state["nats"][None]], dtype=np.float64),
+        }
+    return {name: _unpacked(value) for name, value in state.items()}
+
+
+def _small(values: np.ndarray) -> np.ndarray:
+    """The same numbers with fewer bits each, where they are whole and not below 0."""
+    if not values.size or not np.isfinite(values).all() or (values < 0).any() or (values % 1).any():
+        return values
+    return values.astype(np.min_scalar_type(int(values.max())))
 
 
 def load_every_example(directory: Path) -> tuple[np.ndarray, np.ndarray] | None:

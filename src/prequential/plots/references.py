@@ -18,7 +18,7 @@ CLOSE = 0.015  # references that end closer than this share a name
 def reference_levels(many: Iterable[Scores]) -> dict[str, float]:
     """The accuracy of each reference; chance where the labels are not known."""
     some = list(many)
-    known = next((scores for scores in some if scores.has_classes), None)
+    known = next((scores for scores in some if scores.has_references), None)
     if known is None:
         return {"chance": 1 / max(scores.classes for scores in some)}
     return {LOOKS[name][0]: known.references.accuracy(name) for name in LOOKS}
@@ -31,7 +31,7 @@ def plot_references(axes: Axes, many: Iterable[Scores]) -> list[End]:
     if "chance" in levels:
         axes.axhline(levels["chance"], color=GRAY, lw=0.9, ls=":")
         return [(levels["chance"], "chance", GRAY)]
-    curve = next(scores for scores in some if scores.has_classes).references.curve()
+    curve = next(scores for scores in some if scores.has_references).references.curve()
     visible = curve["position"] >= min(100, curve["position"][-1] // 2)
     for name, (_, dashes) in LOOKS.items():
         axes.plot(curve["position"][visible], curve[name][visible], color=GRAY, lw=0.9, ls=dashes, zorder=1)
