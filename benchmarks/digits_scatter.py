@@ -30,6 +30,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pixels": {"standardize": False},
     "bias": {},  # biases of the hidden units are 0 at the start, where they are drawn from N(0, 1)
     "rate": {"learning_rate": 0.128},
+    "small rate": {"learning_rate": 0.045},
+    "warm-up": {"warmup_examples": 2000},
     "beta2": {"beta2": 0.99},
     "rate+beta2": {"learning_rate": 0.128, "beta2": 0.99},
 }
