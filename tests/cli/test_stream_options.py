@@ -72,7 +72,7 @@ def test_the_list_of_experiments_says_data_and_time():
     lines = text.getvalue().splitlines()[1:]
     assert [line.split()[0] for line in lines] == list(NAMES)
     for line in lines:
-        assert re.search("none, |--download", line)
+        assert re.search("none, |--stream", line)
         assert re.search("minute|hours", line)
 
 

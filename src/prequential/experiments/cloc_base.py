@@ -8,9 +8,10 @@ D 128, C 256, S 64, 4 streams, step size 0.18/D; all of CLOC. Medium: the same m
 is tuned here: the base model's settings are the paper's, the small model's those of `cloc-features`. Small: models of 4
 blocks with D 64 and 2 blocks with D 32 on 5,000 examples, which only shows that it works.
 
-Hardware and time: 2 cores; small a minute; medium with one seed (`--seeds 1`) ten minutes of a core for the small model
-(7.0e12 multiply-accumulates) and, in tier 4, 11 to 13 hours for the base model (1.15e15, at 25 to 30 thousand million a
-second).
+Hardware and time: 2 cores; small a minute, medium 11 to 13 hours with one seed.
+
+Medium with one seed (`--seeds 1`): ten minutes of a core for the small model (7.0e12 multiply-accumulates) and, in tier
+4, 11 to 13 hours for the base model (1.15e15, at 25 to 30 thousand million a second).
 
 Expected: the larger model is better. With one seed the claim cannot be decided, whatever comes out.
 """
