@@ -39,6 +39,7 @@ class Planned(Outcome):
 
 
 LENGTH = 600
+SWEEPS = ("cloc-window", "cloc-streams", "cloc-width", "cloc-chunk")
 
 
 def planned(name: str, scale: str, plan, tmp_path, *, seeds: int = 2, stream: str | None = None) -> Results:
@@ -46,6 +47,8 @@ def planned(name: str, scale: str, plan, tmp_path, *, seeds: int = 2, stream: st
     experiment = find_experiment(name)
     request = Request(scale=scale, seeds=seeds, stream=stream or experiment.STREAM)
     trials = experiment.trials(request)
+    if name in SWEEPS:  # all values, rates and seeds
+        trials += experiment.trials_after(request, Results((), request))
     outcomes, known = [], {}
     kinds = list(dict.fromkeys(_without_seed(trial) for trial in trials))
     for trial in trials:
@@ -245,7 +248,41 @@ def test_medium_sweeps_begin_with_what_is_worth_most():
     assert first == [{"window": c, "rate": 0.18, "seed": s} for s in range(3) for c in (16, 64, 256, 512, 1024)]
     assert {trial.tags["rate"] for trial in trials} == {0.02, 0.06, 0.18, 0.5, 1.5}
     assert [trial.tier for trial in trials] == sorted(trial.tier for trial in trials)
-    assert {trial.tags.get("model") for trial in trials if trial.tier == 2} == {None, "two-token"}
+    assert {trial.tags.get("model") for trial in trials if trial.tier == 2} == {
+        None
+    }  # 2-token costs more, and is later
+    assert {trial.tags.get("model") for trial in trials if trial.tier == 3} == {None, "two-token"}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_medium_sweeps_go_on_with_the_best_rate_of_each_value(name, tmp_path):
+    """Its other seeds are what a claim at the best rates needs."""
+    best = {16: 0.06, 64: 0.5, 1: 0.06, 2: 0.02, 32: 0.5}  # of some of the values; of the others it is the usual one
+    experiment, tag = find_experiment(name), name.removeprefix("cloc-")
+    results = planned(
+        name,
+        "medium",
+        lambda i, n, tags: (0.1, 0.4 + 0.2 * (tags["rate"] == best.get(tags[tag], 0.18))),
+        tmp_path,
+        seeds=3,
+    )
+    after = experiment.trials_after(results.request, results)
+    assert {(trial.tags[tag], trial.tags["rate"]) for trial in after if trial.tier == 2} == {
+        (value, rate) for value, rate in best.items() if value in results.values(tag)
+    }
+    assert {trial.tags["seed"] for trial in after} == {1, 2}
+    grid = [trial.name for trial in [*experiment.trials(results.request), *after]]
+    models = 2 if name in ("cloc-window", "cloc-streams") else 1
+    assert len(set(grid)) == len(grid) == models * len(results.values(tag)) * 5 * 3  # all values, rates and seeds
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_sweep_that_has_no_best_rate_yet_goes_on_late(name):
+    request = Request(scale="medium", seeds=3, stream="photos")
+    experiment = find_experiment(name)
+    assert {trial.tier for trial in experiment.trials_after(request, Results((), request))} == {4}
+    for scale in ("small", "paper"):
+        assert experiment.trials_after(Request(scale=scale, seeds=3, stream="photos"), Results((), request)) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,17 +12,26 @@ Expected: S is not critical; larger chunks like higher learning rates.
 
 from __future__ import annotations
 
-from prequential.experiments.cloc_common import STREAM, beside, swept, too_short
+from prequential.experiments.cloc_common import STREAM, beside, swept, swept_further, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
 from prequential.experiments.rate_sweeps import best_of, best_rate_by_seed, figures_of_sweep, say_rates, too_few_rates
 from prequential.experiments.verdicts import judge, say_rate
 
-__all__ = ["STREAM", "claims", "figures", "trials"]
+__all__ = ["STREAM", "claims", "figures", "trials", "trials_after"]
 CRITICAL = 0.9  # of the best accuracy: a chunk size that has less is critical
 
 
 def trials(request: Request) -> list[Trial]:
-    return swept(request, "chunk", request.of((16, 64, 256), (16, 64, 256), (32, 64, 128, 256, 512, 1024)))
+    return swept(request, "chunk", _values(request))
+
+
+def trials_after(request: Request, results: Results) -> list[Trial]:
+    return swept_further(request, results, "chunk", _values(request))
+
+
+def _values(request: Request) -> tuple[int, ...]:
+    values: tuple[int, ...] = request.of((16, 64, 256), (16, 64, 256), (32, 64, 128, 256, 512, 1024))
+    return values
 
 
 def figures(results: Results) -> dict[str, CaptionedFigure]:

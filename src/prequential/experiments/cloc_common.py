@@ -8,8 +8,11 @@ is stands in `cloc-features`, `cloc-table`, `cloc-stopping` and in every sweep, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prequential.evaluation.scores import Scores
 from prequential.experiments.experiment import PAPER, CaptionedFigure, Request, Results, Trial, over_seeds
+from prequential.experiments.rate_sweeps import LEAST_RATES, at_best_rate
 from prequential.experiments.verdicts import say_share, t_interval
 from prequential.plots.studies import draw_instantaneous
 from prequential.settings import Settings
@@ -84,27 +87,57 @@ def swept(request: Request, tag: str, values: tuple[int, ...], *, both: bool = F
     """Every value of the setting that a tag stands for, with every learning rate; with 2-token beside pi if `both`.
 
     At medium scale in this order: all values at the usual rate with all seeds; other rates with the first seed; the same
-    for 2-token, one tier later; other rates with the other seeds.
+    for 2-token. Other rates with other seeds come after that, see `swept_further`.
     """
+    grid = _grid(request, tag, values, both)
+    if request.scale != "medium":
+        return grid
+    return _in_order([replace(trial, tier=_tier(trial)) for trial in grid if not _is_further(trial)])
+
+
+def swept_further(
+    request: Request, results: Results, tag: str, values: tuple[int, ...], *, both: bool = False
+) -> list[Trial]:
+    """At medium scale, what `swept` leaves out: other rates with other seeds.
+
+    Claims compare values at their best rates, with all seeds. So those at the rate that is best so far come first.
+    """
+    if request.scale != "medium":
+        return []
+    found = []
+    for trial in _grid(request, tag, values, both):
+        if _is_further(trial):
+            best = at_best_rate(results.where(**{"model": trial.tags.get("model"), tag: trial.tags[tag]}))
+            known = best is not None and len(best.rates) >= LEAST_RATES and best.rate == trial.tags["rate"]
+            soon = 3 if "model" in trial.tags else 2
+            found.append(replace(trial, tier=soon if known else 4))
+    return _in_order(found)
+
+
+def _grid(request: Request, tag: str, values: tuple[int, ...], both: bool) -> list[Trial]:
     rates: tuple[float, ...] = request.of(RATES, MEDIUM_RATES, PAPER_RATES)
     found = []
     for model in ("pi", "two-token") if both and not request.small else ("pi",):
-        late = model == "two-token"
         for value in values:
-            for i, rate in enumerate(rates):
-                settings = base(request).changed(**{SETTINGS.get(tag, tag): value})
-                settings = (two_token(settings) if late else settings).changed(learning_rate=rate)
-                tags = {**({"model": model} if late else {}), tag: value, "rate": rate}
-                for trial in over_seeds(request, settings, tags, run=examples(request)):
-                    found.append(_placed(trial, i, late) if request.scale == "medium" else trial)
-    return sorted(found, key=lambda trial: (trial.tier, trial.tags["seed"])) if request.scale == "medium" else found
+            pi = base(request).changed(**{SETTINGS.get(tag, tag): value})
+            settings = two_token(pi) if model == "two-token" else pi
+            for rate in rates:
+                tags = {**({"model": model} if model == "two-token" else {}), tag: value, "rate": rate}
+                found += over_seeds(request, settings.changed(learning_rate=rate), tags, run=examples(request))
+    return found
 
 
-def _placed(trial: Trial, rate: int, late: bool) -> Trial:
-    """A trial of a sweep with its tier, by the place of its rate in the list."""
-    tier = 1 if rate == 0 else 2 if rate < 3 else 3
-    if rate and trial.tags["seed"]:
-        tier = 4
-    if late:
-        tier = {1: 2 if trial.tags["seed"] == 0 else 3}.get(tier, 4)
-    return Trial(tags=trial.tags, settings=trial.settings, learner=trial.learner, run=trial.run, tier=tier)
+def _is_further(trial: Trial) -> bool:
+    return trial.tags["rate"] != MEDIUM_RATES[0] and trial.tags["seed"] > 0
+
+
+def _tier(trial: Trial) -> int:
+    """That of a trial which `swept` gives. 2-token costs several times as much as pi."""
+    place = MEDIUM_RATES.index(trial.tags["rate"])
+    if "model" in trial.tags:
+        return 3 if place < LEAST_RATES and trial.tags["seed"] == 0 else 4
+    return 1 if place == 0 else 2 if place < LEAST_RATES else 3
+
+
+def _in_order(trials: list[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: (trial.tier, trial.tags["seed"]))

@@ -13,17 +13,26 @@ Expected: more streams help and make the learning rate matter less; one stream i
 
 from __future__ import annotations
 
-from prequential.experiments.cloc_common import STREAM, beside, swept, too_short
+from prequential.experiments.cloc_common import STREAM, beside, swept, swept_further, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
 from prequential.experiments.rate_sweeps import best_of, edge_of_loser, figures_of_sweep, say_rates, too_few_rates
 from prequential.experiments.verdicts import BySeed, judge, paired
 
-__all__ = ["STREAM", "claims", "figures", "trials"]
+__all__ = ["STREAM", "claims", "figures", "trials", "trials_after"]
 DECENT = 2 / 3  # of the accuracy with the most streams
 
 
 def trials(request: Request) -> list[Trial]:
-    return swept(request, "streams", request.of((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8, 16)), both=True)
+    return swept(request, "streams", _values(request), both=True)
+
+
+def trials_after(request: Request, results: Results) -> list[Trial]:
+    return swept_further(request, results, "streams", _values(request), both=True)
+
+
+def _values(request: Request) -> tuple[int, ...]:
+    values: tuple[int, ...] = request.of((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8, 16))
+    return values
 
 
 def figures(results: Results) -> dict[str, CaptionedFigure]:

@@ -12,7 +12,7 @@ Expected: wider is better; the best α₀ stays about the same, so the best step
 
 from __future__ import annotations
 
-from prequential.experiments.cloc_common import STREAM, beside, swept, too_short
+from prequential.experiments.cloc_common import STREAM, beside, swept, swept_further, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial
 from prequential.experiments.rate_sweeps import (
     best_of,
@@ -24,11 +24,20 @@ from prequential.experiments.rate_sweeps import (
 )
 from prequential.experiments.verdicts import judge, say_rate
 
-__all__ = ["STREAM", "claims", "figures", "trials"]
+__all__ = ["STREAM", "claims", "figures", "trials", "trials_after"]
 
 
 def trials(request: Request) -> list[Trial]:
-    return swept(request, "width", request.of((32, 64, 128, 256), (32, 64, 128, 256), (128, 256, 512, 1024, 2048)))
+    return swept(request, "width", _values(request))
+
+
+def trials_after(request: Request, results: Results) -> list[Trial]:
+    return swept_further(request, results, "width", _values(request))
+
+
+def _values(request: Request) -> tuple[int, ...]:
+    values: tuple[int, ...] = request.of((32, 64, 128, 256), (32, 64, 128, 256), (128, 256, 512, 1024, 2048))
+    return values
 
 
 def figures(results: Results) -> dict[str, CaptionedFigure]:

@@ -16,22 +16,30 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from prequential.experiments.cloc_common import STREAM, base, beside, examples, figure_of_latest, swept, too_short
+from prequential.experiments.cloc_common import (
+    STREAM,
+    base,
+    beside,
+    examples,
+    figure_of_latest,
+    swept,
+    swept_further,
+    too_short,
+)
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.rate_sweeps import best_of, figures_of_sweep, say_rates, too_few_rates
 from prequential.experiments.verdicts import judge
 from prequential.plots.comparison import draw_accuracies
 
-__all__ = ["STREAM", "claims", "figures", "trials"]
+__all__ = ["STREAM", "claims", "figures", "trials", "trials_after"]
 
 
 def trials(request: Request) -> list[Trial]:
     if not request.small:
-        windows = request.of((), (16, 64, 256, 512, 1024), (16, 64, 128, 256, 512, 1024, 2048))
-        return swept(request, "window", windows, both=True)
+        return swept(request, "window", _windows(request), both=True)
     return [
         trial
-        for window in (16, 64, 256, 512)
+        for window in _windows(request)
         for trial in over_seeds(
             request,
             base(request).changed(window=window),
@@ -39,6 +47,17 @@ def trials(request: Request) -> list[Trial]:
             run=examples(request, 25),
         )
     ]
+
+
+def trials_after(request: Request, results: Results) -> list[Trial]:
+    return swept_further(request, results, "window", _windows(request), both=True)
+
+
+def _windows(request: Request) -> tuple[int, ...]:
+    windows: tuple[int, ...] = request.of(
+        (16, 64, 256, 512), (16, 64, 256, 512, 1024), (16, 64, 128, 256, 512, 1024, 2048)
+    )
+    return windows
 
 
 def figures(results: Results) -> dict[str, CaptionedFigure]:
