@@ -6,6 +6,9 @@
 
 Prints the average accuracy, and the first task from which on five tasks are on average above 50 %: the moment at which
 the context begins to be used. 15 seconds of a core for each run.
+
+The criterion for an option that takes the scatter away: on seeds that it was not chosen on, the standard deviation of
+the average accuracy is at most half of that with "none", and the mean is not lower.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "warm-up": {"warmup_examples": 2000},
     "beta2": {"beta2": 0.99},
     "rate+beta2": {"learning_rate": 0.128, "beta2": 0.99},
+    "queries": {"query_init": "key"},
 }
 ENOUGH, TASKS = 0.5, 5
 MAKE = Block.__init__
@@ -66,7 +70,10 @@ def main() -> None:
         found = [run(option, seed, seed if given.tasks is None else given.tasks) for seed in given.seeds]
         accuracies = [accuracy for accuracy, _ in found]
         said = ", ".join(f"{accuracy:.1%} (task {task})" for accuracy, task in found)
-        print(f"{option}: {said}; mean {np.mean(accuracies):.1%}, range {np.ptp(accuracies):.1%}", flush=True)
+        deviation = f", standard deviation {np.std(accuracies, ddof=1):.1%}" if len(found) > 1 else ""
+        print(
+            f"{option}: {said}; mean {np.mean(accuracies):.1%}, range {np.ptp(accuracies):.1%}{deviation}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -70,6 +70,9 @@ class Settings:
     """Position encoding."""
     label_init_std: float = 1.0
     """Standard deviation of the initial label embeddings."""
+    query_init: Literal["random", "key"] = "random"
+    """How queries start: random (as in the paper), or every head with the weights of the keys, and labels left out of
+    the keys (key): then examples attend to similar ones from the start."""
     use_input: bool = True
     """Off replaces every x by a learned constant: the "no image" ablation."""
     extractor: str = "auto"

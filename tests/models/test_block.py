@@ -85,3 +85,37 @@ def test_rotated_scores_depend_on_the_distance_alone() -> None:
         keys = apply_rotary(k.expand(1, at + 2, K), rotation.keys)[0]
         scores.append(keys[at - 3 : at] @ query)
     torch.testing.assert_close(scores[0], scores[1])
+
+
+def made(**options) -> Block:
+    torch.manual_seed(0)
+    sizes = {"width": WIDTH, "mlp_width": HIDDEN, "num_heads": HEADS, "label_init_std": 1.0}
+    return Block(**{**sizes, "num_labels": 5, "attention": True, **options})
+
+
+@pytest.mark.parametrize("labels", [5, None])
+def test_queries_can_start_as_keys(labels: int | None) -> None:
+    """Every head compares with the same map; all else is as if drawn without it."""
+    block, other = made(query_init="key", num_labels=labels), made(num_labels=labels)
+    queries, rest = block.in_proj.weight.split([WIDTH, K + K + HIDDEN])
+    for head in queries.view(HEADS, K, WIDTH):
+        assert torch.equal(head, rest[:K])
+    assert torch.equal(rest, other.in_proj.weight[WIDTH:])
+    assert not torch.equal(queries, other.in_proj.weight[:WIDTH])
+    if labels:
+        assert not block.key_labels.weight.any()
+        assert torch.equal(block.value_labels.weight, other.value_labels.weight)
+
+
+def test_an_example_attends_to_itself_most_where_queries_start_as_keys() -> None:
+    """Without positions, the score of two tokens is the product of their keys, and no token has a larger one with another."""
+    block = made(query_init="key").double()
+    h = F.normalize(torch.randn(12, WIDTH, dtype=torch.float64), dim=-1) * WIDTH**0.5
+    q, k, _, _ = block.in_proj(h).split(block.in_sizes, -1)
+    k = F.normalize(k, dim=-1)
+    scores = F.normalize(q.view(12, HEADS, K), dim=-1) @ k.T  # (12, HEADS, 12)
+    assert (scores.argmax(-1) == torch.arange(12)[:, None]).all()
+
+
+def test_without_attention_there_are_no_queries() -> None:
+    assert torch.equal(made(query_init="key", attention=False).in_proj.weight, made(attention=False).in_proj.weight)

@@ -42,7 +42,7 @@ CLOSE_OF_BASELINES = 0.1
 
 # The settings of format 5. Another one must have a default that changes nothing, or a step that sets the old value.
 FORMAT_5 = """
-method model width depth num_query_heads mlp_width window chunk_size num_streams updates positions label_init_std use_input
+method model width depth num_query_heads mlp_width window chunk_size num_streams updates positions label_init_std query_init use_input
 extractor channel_order standardize recent_window num_neighbors neighbor_metric change_half_life num_trees recent_labels mixing learning_rate joint_learning_rate extractor_learning_rate weight_decay beta1
 beta2 warmup_examples lr_decay lr_decay_examples ema_decay freeze_at label_delay async_steps precision seed engine
 """

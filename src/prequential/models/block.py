@@ -5,6 +5,8 @@ Shape letters: B streams, T new tokens, P past tokens in the KV cache, D width, 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -31,6 +33,9 @@ class Block(nn.Module):
         Standard deviation of these embeddings at the start.
     attention
         False leaves the attention out.
+    query_init
+        "key" starts every query head with the weights of the keys, and the label embeddings of keys at 0, so that a
+        token attends to similar ones from the start. "random" starts them apart.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class Block(nn.Module):
         num_labels: int | None,
         label_init_std: float,
         attention: bool,
+        query_init: Literal["random", "key"] = "random",
     ) -> None:
         super().__init__()
         self.num_heads, self.key_width, self.attention = num_heads, width // num_heads, attention
@@ -61,6 +67,8 @@ class Block(nn.Module):
             self.value_labels = nn.Embedding(num_labels, self.key_width)
             nn.init.normal_(self.key_labels.weight, std=label_init_std)
             nn.init.normal_(self.value_labels.weight, std=label_init_std)
+        if query_init == "key" and attention:
+            self._start_queries_as_keys()
 
     def forward(
         self, h: Tensor, y: Tensor | None, past: Past, attn_bias: Tensor, rotation: Rotation | None
@@ -86,6 +94,14 @@ class Block(nn.Module):
             attended = attend(q, k, v, past, attn_bias, rotation, self.num_heads, unlabeled)
         out = self.out_proj(torch.cat([F.gelu(u + self.mlp_bias), attended], -1))
         return h + out, (k.detach(), v.detach())
+
+    @torch.no_grad()
+    def _start_queries_as_keys(self) -> None:
+        """Gives every query head the weights of the key head, and leaves labels out of the keys."""
+        queries, keys = self.in_proj.weight[: sum(self.in_sizes[:2])].split(self.in_sizes[:2])
+        queries.copy_(keys.repeat(self.num_heads, 1))
+        if self.key_labels is not None:
+            self.key_labels.weight.zero_()
 
     def macs(self, keys: float) -> float:
         """Multiply-accumulates of the forward pass for one token that sees so many keys."""

@@ -73,6 +73,7 @@ class Transformer(nn.Module):
                 num_labels=self._num_block_labels(),
                 label_init_std=settings.label_init_std,
                 attention=settings.window > 0,
+                query_init=settings.query_init,
             )
             for _ in range(self._depth())
         )
@@ -121,10 +122,12 @@ class Transformer(nn.Module):
 
     def label_tables(self) -> dict[str, float]:
         """The parameters that have a random row for each class id, by name, with the deviation they are drawn with."""
+        std = self.settings.label_init_std
+        stds = {"key_labels": 0.0 if self.settings.query_init == "key" else std, "value_labels": std}
         return {
-            f"blocks.{i}.{name}.weight": self.settings.label_init_std
+            f"blocks.{i}.{name}.weight": std
             for i, block in enumerate(self.all_blocks)
-            for name in ("key_labels", "value_labels")
+            for name, std in stds.items()
             if getattr(block, name) is not None
         }
 
