@@ -47,13 +47,13 @@ def results(tmp_path):
 def test_claims_are_decided_from_what_is_stored(results, tmp_path):
     (saved,) = read_all([results])
     assert saved["folder"].name == "cloc"  # the larger one
-    collapses, labels, decay, features = decided(saved)
+    collapses, labels, decay, queries, features = decided(saved)
     assert [c.verdict for c in (collapses, labels)] == ["holds", "does not hold"]
-    assert decay.reason == "no results for falling"
+    assert [c.reason for c in (decay, queries)] == ["no results for falling", "no results for queries as keys"]
     assert features.reason.startswith("not run: CLOC's photographs")
-    assert write_claims([results], tmp_path / "claims.md") == 4
+    assert write_claims([results], tmp_path / "claims.md") == 5
     page = (tmp_path / "claims.md").read_text()
-    assert "Of 4 claims 1 hold, 1 do not, 2 cannot be said." in page
+    assert "Of 5 claims 1 hold, 1 do not, 3 cannot be said." in page
     assert "commit abc, 2030-01-02" in page
     assert "effect 0.055 [0.0426, 0.0674] over 3 seeds, needed 0" in page
     with pytest.raises(BadInput, match="there are no results of experiments in"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prequential.experiments import find_experiment
-from prequential.experiments.experiment import Request
+from prequential.experiments.experiment import Request, Results
 from prequential.experiments.shared_runs import key_of
 from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
@@ -13,7 +13,10 @@ def test_experiments_at_medium_scale_share_runs():
     request = Request(scale="medium", seeds=3, stream="photos")
     keys = {}
     for name in ("cloc-features", "cloc-stopping", "cloc-window", "cloc-streams", "cloc-width"):
-        trials = find_experiment(name).trials(request)
+        experiment = find_experiment(name)
+        trials = experiment.trials(request)
+        if hasattr(experiment, "trials_after"):
+            trials += experiment.trials_after(request, Results((), request))
         keys[name] = {key_of(trial.run_settings(request), trial.settings) for trial in trials}
         assert len(keys[name]) == len(trials)
     common = set.intersection(*keys.values())

@@ -128,7 +128,7 @@ def _grid(request: Request, tag: str, values: tuple[int, ...], both: bool) -> li
 
 
 def _is_further(trial: Trial) -> bool:
-    return trial.tags["rate"] != MEDIUM_RATES[0] and trial.tags["seed"] > 0
+    return bool(trial.tags["rate"] != MEDIUM_RATES[0] and trial.tags["seed"] > 0)
 
 
 def _tier(trial: Trial) -> int:

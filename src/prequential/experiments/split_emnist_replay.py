@@ -2,7 +2,7 @@
 
 Shows: the final average accuracy by the step size, a line for each number of replay streams.
 
-Settings (paper): as `split-emnist`, streams 1, 2, 4, 8, 16 and step sizes 3e-5, 1e-4, 3e-4. Small: 20 tasks of 300 with
+Settings (paper): as `split-emnist`, streams 1, 2, 4, 8, 16 and step sizes 3e-5, 1e-4, 3e-4, 1e-3. Small: 20 tasks of 300 with
 streams 1, 4, 8 and step sizes 2e-4, 5e-4, 1e-3. Medium: 100 tasks of 300 with the small networks, streams 1, 2, 4, 8,
 16 and step sizes 1e-4, 2e-4, 5e-4, 1e-3; one seed unless more are asked for.
 
@@ -27,7 +27,7 @@ def trials(request: Request) -> list[Trial]:
     steps, streams = request.of(
         ((2e-4, 5e-4, 1e-3), (1, 4, 8)),
         ((5e-4, 2e-4, 1e-3, 1e-4), (1, 8, 4, 2, 16)),
-        ((3e-5, 1e-4, 3e-4), (1, 2, 4, 8, 16)),
+        ((1e-4, 3e-4, 1e-3, 3e-5), (1, 8, 4, 2, 16)),
     )
     return [
         trial
@@ -38,7 +38,7 @@ def trials(request: Request) -> list[Trial]:
             base.changed(num_streams=number, learning_rate=step * base.width, extractor_learning_rate=step),
             {"streams": number, "step": step},
             run=run,
-            tier=1 + i if request.scale == "medium" else 1,
+            tier=1 if request.small else 1 + i,
         )
     ]
 
