@@ -14,7 +14,7 @@ the average accuracy is at most half of that with "none", and the mean is not lo
 from __future__ import annotations
 
 import argparse
-from contextlib import nullcontext
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -38,25 +38,46 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "beta2": {"beta2": 0.99},
     "rate+beta2": {"learning_rate": 0.128, "beta2": 0.99},
     "queries": {"query_init": "key"},
+    "queries alone": {"query_init": "key"},  # ... but labels are in the keys from the start
+    "key labels": {},  # labels are left out of the keys at the start, and queries are random
 }
 ENOUGH, TASKS = 0.5, 5
 MAKE = Block.__init__
 
 
+def _bias(block: Block) -> None:
+    block.mlp_bias.zero_()
+
+
+def _queries_alone(block: Block) -> None:
+    assert block.key_labels is not None
+    block.key_labels.weight.normal_()
+
+
+def _key_labels(block: Block) -> None:
+    assert block.key_labels is not None
+    block.key_labels.weight.zero_()
+
+
+CHANGES: dict[str, Callable[[Block], None]] = {
+    "bias": _bias, "queries alone": _queries_alone, "key labels": _key_labels
+}  # of a block that was just made, where no setting does it  # fmt: skip
+
+
 def run(option: str, seed: int, tasks: int) -> tuple[float, int | None]:
     """The average accuracy, and the task from which on the context is used; None: it never is."""
-    learner = Learner(10, seed=seed, **{**PLAIN, **OPTIONS[option]})
-    with patch.object(Block, "__init__", _without_bias) if option == "bias" else nullcontext():
-        scores = evaluate(digits(seed=tasks), learner)
+    with patch.object(Block, "__init__", lambda block, **given: _make(block, option, given)):
+        scores = evaluate(digits(seed=tasks), Learner(10, seed=seed, **{**PLAIN, **OPTIONS[option]}))
     accuracy = scores.tasks()["accuracy"]
     means = np.convolve(accuracy, np.full(TASKS, 1 / TASKS), mode="valid")
     return scores.accuracy, int(np.argmax(means > ENOUGH)) if (means > ENOUGH).any() else None
 
 
-def _without_bias(block: Block, **given: Any) -> None:
+def _make(block: Block, option: str, given: dict[str, Any]) -> None:
     MAKE(block, **given)
-    with torch.no_grad():
-        block.mlp_bias.zero_()
+    if option in CHANGES:
+        with torch.no_grad():
+            CHANGES[option](block)
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ class VGG(nn.Module):
             raise BadInput(f"images have shape {tuple(x.shape[1:])}, expected {self.shape} (channels, height, width)")
         x = x.to(memory_format=self.memory_format)
         for i, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
-            x = norm(conv(x))
+            x = norm(conv(x).float())  # in bfloat16 the norms would take longer than all convolutions
             between = i in (1, 3, 5)  # the last convolution of a stage that is not the last one
             if between:  # pooling before the ReLU gives the same numbers, and the ReLU a quarter of the work
                 x = F.max_pool2d(x, (min(2, x.shape[2]), min(2, x.shape[3])))
