@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from prequential.models.attention import RotaryEmbedding, apply_rotary, sliding_window_bias
 from prequential.models.block import Block
+from prequential.models.pi import PiTransformer
+from prequential.settings import Settings
 
 WIDTH, HEADS, WINDOW, HIDDEN = 16, 4, 6, 20
 K = WIDTH // HEADS
@@ -119,3 +121,11 @@ def test_an_example_attends_to_itself_most_where_queries_start_as_keys() -> None
 
 def test_without_attention_there_are_no_queries() -> None:
     assert torch.equal(made(query_init="key", attention=False).in_proj.weight, made(attention=False).in_proj.weight)
+
+
+def test_labels_of_new_classes_are_left_out_of_the_keys_too() -> None:
+    torch.manual_seed(0)
+    model = PiTransformer(Settings(method="paper", query_init="key", width=16), features=3, num_classes=4)
+    for name, table in model.grown_tables(9, like=3).items():
+        if "labels" in name:
+            assert bool(table[4:].any()) == ("value_labels" in name), name
