@@ -290,7 +290,11 @@ def test_medium_sweeps_go_on_with_the_best_rate_of_each_value(name, tmp_path):
 def test_a_sweep_that_has_no_best_rate_yet_goes_on_late(name):
     request = Request(scale="medium", seeds=3, stream="photos")
     experiment = find_experiment(name)
-    assert {trial.tier for trial in experiment.trials_after(request, Results((), request))} == {4}
+    after = experiment.trials_after(request, Results((), request))
+    assert {trial.tier for trial in after} == {3, 4}
+    lowest = [trial.tags for trial in after if trial.tier == 3]  # one claim is about these
+    assert {tags["rate"] for tags in lowest} == {0.02}
+    assert len(lowest) == 2 * 2  # the smallest and the largest value, two seeds
     for scale in ("small", "paper"):
         assert experiment.trials_after(Request(scale=scale, seeds=3, stream="photos"), Results((), request)) == []
 

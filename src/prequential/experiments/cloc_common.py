@@ -100,7 +100,8 @@ def swept_further(
 ) -> list[Trial]:
     """At medium scale, what `swept` leaves out: other rates with other seeds.
 
-    Claims compare values at their best rates, with all seeds. So those at the rate that is best so far come first.
+    Claims compare values at their best rates, with all seeds. So those at the rate that is best so far come first. Then
+    those at the lowest rate, of the smallest and the largest value: whether it is robust there is a claim, too.
     """
     if request.scale != "medium":
         return []
@@ -109,8 +110,10 @@ def swept_further(
         if _is_further(trial):
             best = at_best_rate(results.where(**{"model": trial.tags.get("model"), tag: trial.tags[tag]}))
             known = best is not None and len(best.rates) >= LEAST_RATES and best.rate == trial.tags["rate"]
-            soon = 3 if "model" in trial.tags else 2
-            found.append(replace(trial, tier=soon if known else 4))
+            two_token = "model" in trial.tags
+            low = trial.tags["rate"] == min(MEDIUM_RATES) and trial.tags[tag] in (min(values), max(values))
+            tier = (3 if two_token else 2) if known else 3 if low and not two_token else 4
+            found.append(replace(trial, tier=tier))
     return _in_order(found)
 
 
