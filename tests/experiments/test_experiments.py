@@ -267,7 +267,7 @@ def test_medium_sweeps_begin_with_what_is_worth_most():
 @pytest.mark.parametrize("name", SWEEPS)
 def test_medium_sweeps_go_on_with_the_best_rate_of_each_value(name, tmp_path):
     """Its other seeds are what a claim at the best rates needs."""
-    best = {16: 0.06, 64: 0.5, 1: 0.06, 2: 0.02, 32: 0.5}  # of some of the values; of the others it is the usual one
+    best = {16: 0.06, 64: 0.5, 1: 0.06, 2: 0.5, 32: 0.5}  # of some of the values; of the others it is the usual one
     experiment, tag = find_experiment(name), name.removeprefix("cloc-")
     results = planned(
         name,
@@ -284,6 +284,38 @@ def test_medium_sweeps_go_on_with_the_best_rate_of_each_value(name, tmp_path):
     grid = [trial.name for trial in [*experiment.trials(results.request), *after]]
     models = 2 if name in ("cloc-window", "cloc-streams") else 1
     assert len(set(grid)) == len(grid) == models * len(results.values(tag)) * 5 * 3  # all values, rates and seeds
+
+
+def test_the_grid_goes_on_where_the_best_rate_is_its_last(tmp_path):
+    """Up to a rate that is no better, or nine times the highest."""
+    experiment, request = find_experiment("cloc-streams"), Request(scale="medium", seeds=2, stream="photos")
+
+    def results_if(rates):
+        accuracy = {1: {1.5: 0.7, 4.5: 0.8, 13.5: 0.9}, 8: {0.02: 0.7}}  # by streams; otherwise 0.5
+        results = planned(
+            "cloc-streams",
+            "medium",
+            lambda i, n, t: (accuracy.get(t["streams"], {}).get(t["rate"], 0.5),) * 2,
+            tmp_path,
+        )
+        one = results.outcomes[0]
+        beyond = [
+            replace(one, accuracy=accuracy[1][rate], tags={"streams": 1, "rate": rate, "seed": seed})
+            for rate in rates
+            for seed in range(2)
+        ]
+        return replace(results, outcomes=(*results.outcomes, *beyond))
+
+    def beyond(results):
+        trials = experiment.trials_after(request, results)
+        new = [trial for trial in trials if trial.tags["rate"] > 1.5 or trial.tags["rate"] < 0.02]
+        assert all(trial.settings.learning_rate == trial.tags["rate"] for trial in new)
+        return {(trial.tags.get("model", "pi"), trial.tags["streams"], trial.tags["rate"], trial.tier) for trial in new}
+
+    low = {("pi", 8, 0.006667, 2), ("two-token", 8, 0.006667, 3)}
+    assert beyond(results_if([])) == {("pi", 1, 4.5, 2), ("two-token", 1, 4.5, 3), *low}
+    assert beyond(results_if([4.5])) == {("pi", 1, 13.5, 2), ("two-token", 1, 4.5, 3), *low}
+    assert beyond(results_if([4.5, 13.5])) == {("two-token", 1, 4.5, 3), *low}
 
 
 @pytest.mark.parametrize("name", SWEEPS)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from prequential.evaluation.scores import Scores
 from prequential.experiments.experiment import PAPER, CaptionedFigure, Request, Results, Trial, over_seeds
-from prequential.experiments.rate_sweeps import LEAST_RATES, at_best_rate
+from prequential.experiments.rate_sweeps import LEAST_RATES, AtBestRate, at_best_rate
 from prequential.experiments.verdicts import say_share, t_interval
 from prequential.plots.studies import draw_instantaneous
 from prequential.settings import Settings
@@ -26,6 +26,7 @@ MEDIUM_EXAMPLES = 500_000
 PAPER_EXAMPLES = 37_093_769  # of CLOC, as the paper downloaded it
 RATES = (0.06, 0.18, 0.5)
 MEDIUM_RATES = (0.18, 0.06, 0.5, 0.02, 1.5)  # the most valuable first
+FURTHEST = 9  # times the highest, or a share of the lowest of them: where the grid ends in any case
 PAPER_RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 TOO_FEW = 100_000  # examples of `photos` in which a transformer has hardly begun to use its context
 
@@ -101,16 +102,25 @@ def swept_further(
     """At medium scale, what `swept` leaves out: other rates with other seeds.
 
     Claims compare values at their best rates, with all seeds. So those at the rate that is best so far come first. Then
-    those at the lowest rate, of the smallest and the largest value: whether it is robust there is a claim, too.
+    those at the lowest rate, of the smallest and the largest value: whether it is robust there is a claim, too. Where the
+    best rate is the last of the grid and clearly better than its neighbor, the grid goes on beyond it.
     """
     if request.scale != "medium":
         return []
+
+    def best_so_far(trial: Trial) -> AtBestRate | None:
+        return at_best_rate(results.where(**{"model": trial.tags.get("model"), tag: trial.tags[tag]}))
+
     found = []
     for trial in _grid(request, tag, values, both):
+        best = best_so_far(trial)
+        two_token = "model" in trial.tags
+        if trial.tags["rate"] == MEDIUM_RATES[0] and best is not None and (rate := _beyond(best)):
+            tags = {**trial.tags, "rate": rate}
+            settings = trial.settings.changed(learning_rate=rate)
+            found.append(replace(trial, tags=tags, settings=settings, tier=3 if two_token else 2))
         if _is_further(trial):
-            best = at_best_rate(results.where(**{"model": trial.tags.get("model"), tag: trial.tags[tag]}))
             known = best is not None and len(best.rates) >= LEAST_RATES and best.rate == trial.tags["rate"]
-            two_token = "model" in trial.tags
             low = trial.tags["rate"] == min(MEDIUM_RATES) and trial.tags[tag] in (min(values), max(values))
             tier = (3 if two_token else 2) if known else 3 if low and not two_token else 4
             found.append(replace(trial, tier=tier))
@@ -128,6 +138,15 @@ def _grid(request: Request, tag: str, values: tuple[int, ...], both: bool) -> li
                 tags = {**({"model": model} if model == "two-token" else {}), tag: value, "rate": rate}
                 found += over_seeds(request, settings.changed(learning_rate=rate), tags, run=examples(request))
     return found
+
+
+def _beyond(best: AtBestRate) -> float:
+    """The next rate beyond the grid, where the best one is at its edge and may not be the best of all; or else 0."""
+    if best.rising and max(MEDIUM_RATES) <= best.rate < FURTHEST * max(MEDIUM_RATES):
+        return round(3 * best.rate, 6)
+    if best.rising and min(MEDIUM_RATES) / FURTHEST < best.rate <= min(MEDIUM_RATES):
+        return round(best.rate / 3, 6)
+    return 0.0
 
 
 def _is_further(trial: Trial) -> bool:
