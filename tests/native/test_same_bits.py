@@ -71,9 +71,7 @@ def compute(found: native.Found, shape: str, monkeypatch: pytest.MonkeyPatch) ->
     results: list[torch.Tensor | None] = []
     for i, lengths in enumerate([(case.S, case.S), (case.S, 7), (1, case.S), (33, 25)]):
         optimizer.set_learning_rate(i)
-        streams = [
-            stream_input(case.batch(length), context) for length, context in zip(lengths, contexts, strict=True)
-        ]
+        streams = [stream_input(case.batch(length), context) for length, context in zip(lengths, contexts, strict=True)]
         step = core.step(streams)
         assert step.finite
         for passed, context in zip(step.passes, contexts, strict=True):
