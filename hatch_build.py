@@ -27,7 +27,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class NativeCore(BuildHookInterface):
-    """Puts the shared library into a wheel, or beside the sources of an editable install."""
+    """Puts the shared libraries into a wheel, or beside the sources of an editable install."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         wanted = os.environ.get("PREQUENTIAL_BUILD", "")
@@ -37,16 +37,18 @@ class NativeCore(BuildHookInterface):
         build = load_build(folder / "build.py")
         self._made_in = tempfile.mkdtemp(prefix="prequential-wheel-")
         try:
-            if version == "editable":
-                build.compile_library()
-                return
-            library = build.compile_library(Path(self._made_in) / build.NAME)
+            built = build.compile_libraries(folder if version == "editable" else Path(self._made_in))
         except (build.CannotBuild, OSError) as problem:
             if wanted == "required":
                 raise
             self.app.display_warning(f"prequential is installed without its native core: {problem}")
             return
-        build_data["force_include"][str(library)] = f"prequential/native/{build.NAME}"
+        for problem in built.problems:
+            self.app.display_warning(f"prequential works all the same, maybe slower: {problem}")
+        if version == "editable":
+            return
+        for library in built.libraries:
+            build_data["force_include"][str(library)] = f"prequential/native/{library.name}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(build)}"
 

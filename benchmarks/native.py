@@ -25,6 +25,8 @@ from workloads import DIGITS, Workload, steady
 
 from prequential.learners.transformer.learner import Learner
 from prequential.learners.transformer.trainer import Trainer
+from prequential.native import library as native
+from prequential.native.build import AVX512_NAME, FOLDER, NAME
 from prequential.native.library import library
 from prequential.settings import Settings
 
@@ -42,6 +44,7 @@ def measure(quick: bool) -> list[Row]:
         rows.append(over_plain_loop("paper", *((2, 1) if quick else (12, 10)), time.process_time))
         rows.append(of_limit(DIGITS.changed(num_streams=2) if quick else DIGITS, 2 if quick else 12, time.process_time))
         rows.append(over_classes(2 if quick else 8))
+        rows += over_avx2(2 if quick else 30)
     rows += [two_threads(2 if quick else 9), critical_path(2 if quick else 100)]
     return [*rows, predict_beside_steps(100 if quick else 4000)]
 
@@ -128,6 +131,34 @@ def over_classes(rounds: int) -> Row:
         lower_is_better=True,
         meaning="CPU time of a turn with many labels over that with few",
     )
+
+
+def over_avx2(rounds: int) -> list[Row]:
+    """The library for AVX-512 against the one for AVX2: what the network takes, as kNN, mixer and trees are shared."""
+    libraries = {name: native.load_library(FOLDER / name) for name in (NAME, AVX512_NAME)}
+    if reason := libraries[AVX512_NAME].reason:
+        return [missing("AVX-512 over AVX2", reason)]
+    wide = MODEL.changed(method="paper", width=256, window=256, chunk_size=64, num_streams=2)
+    works = [DIGITS, Workload("8 features", MODEL, (8,), 10), Workload("width 256", wide, (64,), 100)]
+    rows = []
+    for work in works:
+        turns: dict[str, Callable[[], object]] = {}
+        with steady():
+            for name, found in libraries.items():
+                with patch.object(native, "_found", found):
+                    turns[name] = work.turns()[1]
+            seconds = in_turns(turns, rounds, clock=time.process_time)
+        rows.append(
+            compared(
+                f"AVX-512 over AVX2, {work.name}",
+                seconds,
+                slow=NAME,
+                fast=AVX512_NAME,
+                target=1.1,
+                meaning="turns a second of CPU time over those of the other library",
+            )
+        )
+    return rows
 
 
 def two_threads(rounds: int) -> Row:

@@ -1,15 +1,17 @@
 """What an installation holds: the library where it can be built, and the sources always."""
 
+import fnmatch
 import importlib.util
 import re
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from prequential.native.build import NAME, CannotBuild, find_compiler
+from prequential.native.build import CannotBuild, find_compiler, targets
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -62,7 +64,7 @@ def test_it_can_be_left_out_and_is_not_in_the_sources(hook, monkeypatch):
     assert hook.said == []
 
 
-def test_with_a_compiler_the_library_is_in_a_wheel_of_this_platform(hook, monkeypatch, tmp_path):
+def test_with_a_compiler_all_libraries_are_in_a_wheel_of_this_platform(hook, tmp_path):
     try:
         find_compiler()
     except CannotBuild as problem:
@@ -73,16 +75,29 @@ def test_with_a_compiler_the_library_is_in_a_wheel_of_this_platform(hook, monkey
         (native / name).write_text((ROOT / "src" / "prequential" / "native" / name).read_text())
     hook.root = str(tmp_path)
     data = initialize(hook)
-    ((built, inside),) = data["force_include"].items()
-    assert inside == f"prequential/native/{NAME}"
+    names = {target.name for target in targets()}
+    assert set(data["force_include"].values()) == {f"prequential/native/{name}" for name in names}
+    assert hook.said == []
     assert not data["pure_python"]
     assert re.fullmatch(r"py3-none-\w+", data["tag"])
     if sys.platform == "linux":
         assert data["tag"].endswith(sysconfig.get_platform().replace("-", "_"))
-    assert not Path(built).exists(), "what was made for the wheel is removed when it is written"
-    assert not (native / NAME).exists()
+    for built in data["force_include"]:
+        assert not Path(built).exists(), "what was made for the wheel is removed when it is written"
+    assert {file.name for file in native.iterdir()} == {"build.py", "abi.cpp"}
     assert initialize(hook, version="editable")["pure_python"]
-    assert (native / NAME).is_file(), "an editable install has it beside the sources"
+    beside = {file.name for file in native.iterdir()}
+    assert beside == {"build.py", "abi.cpp", *names}, "an editable install has them beside the sources"
+
+
+def test_libraries_that_were_built_in_place_are_in_no_package():
+    """They belong to one machine; a dot in the name keeps Python from taking the second for a module."""
+    excluded = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["exclude"]
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    for target in targets():
+        file = f"/src/prequential/native/{target.name}"
+        assert any(fnmatch.fnmatch(file, pattern) for pattern in excluded)
+        assert any(fnmatch.fnmatch(file, pattern) for pattern in ignored)
 
 
 def test_the_workflow_of_releases_builds_it_for_each_platform():

@@ -23,6 +23,12 @@ extern "C" const char *prequential_compiled_by() { return PREQUENTIAL_COMPILED_B
 extern "C" int prequential_runs_here() {
 #if defined(__x86_64__) || defined(_M_X64)
   __builtin_cpu_init();
+#if defined(PREQUENTIAL_AVX512)
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||
+      !__builtin_cpu_supports("avx512vl"))
+    return 0;
+#endif
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
          __builtin_cpu_supports("bmi2");
 #else

@@ -126,32 +126,72 @@ INLINE void gelu8(v8 x, v8 &y, v8 &slope) {
   slope = cdf + x * e * 0.39894228f;
 }
 
-// acc[r] += sum over k of A(r, k) B[k], of R rows and 8 V columns. A is row-major with this stride, or column-major.
-template <int R, bool COLUMNS, int V>
-INLINE void multiply_tile(int K, const float *A, long stride, const float *B, long b_stride, v8 (&acc)[R][V]) {
+// A row of a panel, 16 floats: one vector where the CPU has registers of that size, otherwise two. And how many rows, of
+// how many panels, a product computes at a time: panels share what is read of the other factor, and all sums stay in
+// registers.
+#if defined(__AVX512F__)
+typedef float v16 __attribute__((vector_size(64)));
+typedef float v16_unaligned __attribute__((vector_size(64), aligned(4)));
+constexpr int ROWS = 8, PANELS = 2;  // 16 sums: four more rows gain nothing
+INLINE void load(const float *p, v16 &x) { x = *(const v16_unaligned *)p; }
+INLINE void store(float *p, v16 x) { *(v16_unaligned *)p = x; }
+INLINE void add_product(float a, v16 b, v16 &sum) { sum += a * b; }
+// number by number: behind a pointer to a half, GCC would keep the whole vector in memory
+INLINE v8 low_half(v16 x) { return v8{x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]}; }
+INLINE v8 high_half(v16 x) { return v8{x[8], x[9], x[10], x[11], x[12], x[13], x[14], x[15]}; }
+#else
+struct v16 {
+  v8 low, high;
+};
+constexpr int ROWS = 6, PANELS = 1;
+INLINE void load(const float *p, v16 &x) { x = {load(p), load(p + 8)}; }
+INLINE void store(float *p, v16 x) { store2(p, x.low, x.high); }
+INLINE void add_product(float a, v16 b, v16 &sum) { sum.low += a * b.low, sum.high += a * b.high; }
+INLINE v8 low_half(v16 x) { return x.low; }
+INLINE v8 high_half(v16 x) { return x.high; }
+#endif
+INLINE void load(const float *p, v8 &x) { x = load(p); }
+INLINE void add_product(float a, v8 b, v8 &sum) { sum += a * b; }
+
+// acc[r][v] += sum over k of A(r, k) B[k][v], of R rows and V vectors, which are `apart` from each other. A is row-major
+// with this stride, or column-major.
+template <int R, bool COLUMNS, int V, class Vector>
+INLINE void multiply_tile(int K, const float *A, long stride, const float *B, long b_stride, Vector (&acc)[R][V],
+                          long apart = 0) {
   for (int k = 0; k < K; k++) {
-    v8 b[V];
-    for (int v = 0; v < V; v++) b[v] = load(B + 8 * v);
+    Vector b[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; v++) load(B + v * apart, b[v]);
     B += b_stride;
 #pragma GCC unroll 12
     for (int r = 0; r < R; r++) {
       const float a = COLUMNS ? A[r] : A[r * stride];
-      for (int v = 0; v < V; v++) acc[r][v] += a * b[v];
+#pragma GCC unroll 2
+      for (int v = 0; v < V; v++) add_product(a, b[v], acc[r][v]);
     }
     A += COLUMNS ? stride : 1;
   }
 }
 
-// The numbers of rows that a product computes at a time: as many as there are registers for, the last ones 4, 2 or 1.
+// A number of rows or panels, as a type: the loops over them are unrolled.
 template <int N> struct Rows {
   static constexpr int value = N;
 };
+// f(how many rows, the first of them): MOST at a time, the last ones 4, 2 or 1.
 template <int MOST, class F> INLINE void in_tiles(int begin, int end, F f) {
   int i = begin;
   for (; end - i >= MOST && end - i != MOST + 2; i += MOST) f(Rows<MOST>(), i);
   for (; end - i >= 4; i += 4) f(Rows<4>(), i);
   for (; end - i >= 2; i += 2) f(Rows<2>(), i);
   for (; end - i >= 1; i += 1) f(Rows<1>(), i);
+}
+
+// f(how many panels, the first of them): PANELS at a time, then one by one; numbers of panels are `step` apart.
+template <class F> INLINE void in_panels(int begin, int end, int step, F f) {
+  int i = begin;
+  if constexpr (PANELS > 1)
+    for (; i + step < end; i += 2 * step) f(Rows<2>(), i);
+  for (; i < end; i += step) f(Rows<1>(), i);
 }
 
 // f(row, two vectors) for each of M rows of A B, where A is (M, K) and B [K][16].
@@ -168,12 +208,12 @@ INLINE void multiply(int M, int K, const float *A, long stride, const float *B, 
     });
     return;
   }
-  in_tiles<6>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
+  in_tiles<ROWS>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
     constexpr int R = decltype(rows)::value;
-    v8 acc[R][2] = {};
+    v16 acc[R][1] = {};
     multiply_tile<R, COLUMNS>(K, A + i * (COLUMNS ? 1 : stride), stride, B, PANEL, acc);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r++) f(i + r, acc[r][0], acc[r][1]);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++) f(i + r, low_half(acc[r][0]), high_half(acc[r][0]));
   });
 }
 
@@ -181,21 +221,22 @@ INLINE void multiply(int M, int K, const float *A, long stride, const float *B, 
 // The order of each sum is that of `multiply`.
 INLINE void multiply_long_columns(int M, int K, const float *A, long stride, const float *B, bool half, float *C) {
   constexpr int PART = 64;
-  auto part = [&](auto vectors, auto rows, int k, int i) __attribute__((always_inline)) {
-    constexpr int V = decltype(vectors)::value, R = decltype(rows)::value;
-    v8 acc[R][V] = {};
+  auto part = [&](auto zero, auto rows, int k, int i) __attribute__((always_inline)) {
+    constexpr int R = decltype(rows)::value;
+    decltype(zero) acc[R][1] = {};
 #pragma GCC unroll 12
-    for (int r = 0; r < R; r++)
-      for (int v = 0; v < V && k; v++) acc[r][v] = load(C + (i + r) * PANEL + 8 * v);
+    for (int r = 0; r < R && k; r++) load(C + (i + r) * PANEL, acc[r][0]);
     multiply_tile<R, true>(K - k < PART ? K - k : PART, A + k * stride + i, stride, B + (long)k * PANEL, PANEL, acc);
 #pragma GCC unroll 12
-    for (int r = 0; r < R; r++) store2(C + (i + r) * PANEL, acc[r][0], V > 1 ? acc[r][V - 1] : fill(0.0f));
+    for (int r = 0; r < R; r++) store(C + (i + r) * PANEL, acc[r][0]);
   };
+  if (half)  // the other half is 0
+    for (int i = 0; i < M; i++) store(C + i * PANEL + 8, fill(0.0f));
   for (int k = 0; k == 0 || k < K; k += PART)
     if (half)
-      in_tiles<12>(0, M, [&](auto rows, int i) __attribute__((always_inline)) { part(Rows<1>(), rows, k, i); });
+      in_tiles<12>(0, M, [&](auto rows, int i) __attribute__((always_inline)) { part(v8(), rows, k, i); });
     else
-      in_tiles<6>(0, M, [&](auto rows, int i) __attribute__((always_inline)) { part(Rows<2>(), rows, k, i); });
+      in_tiles<ROWS>(0, M, [&](auto rows, int i) __attribute__((always_inline)) { part(v16(), rows, k, i); });
 }
 
 // `multiply` on several panels B [panel][K][16]: f(panel, row, two vectors). Each part of A serves two panels at a time.
@@ -203,23 +244,27 @@ INLINE void multiply_long_columns(int M, int K, const float *A, long stride, con
 template <bool COLUMNS, class F>
 INLINE void multiply_panels(int M, int K, const float *A, long stride, const float *B, int panels, bool half, F f) {
   const int whole = panels - (half && panels);
+  const long size = (long)K * PANEL;
   for (int first = 0; first < whole; first += 2) {
     const int last = first + 2 < whole ? first + 2 : whole;
-    in_tiles<6>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
+    in_tiles<ROWS>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
       constexpr int R = decltype(rows)::value;
-      for (int p = first; p < last; p++) {
-        v8 acc[R][2] = {};
-        multiply_tile<R, COLUMNS>(K, A + i * (COLUMNS ? 1 : stride), stride, B + (long)p * K * PANEL, PANEL, acc);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++) f(p, i + r, acc[r][0], acc[r][1]);
-      }
+      in_panels(first, last, 1, [&](auto panels, int p) __attribute__((always_inline)) {
+        constexpr int V = decltype(panels)::value;
+        v16 acc[R][V] = {};
+        multiply_tile<R, COLUMNS>(K, A + i * (COLUMNS ? 1 : stride), stride, B + p * size, PANEL, acc, size);
+#pragma GCC unroll 2
+        for (int v = 0; v < V; v++)
+#pragma GCC unroll 12
+          for (int r = 0; r < R; r++) f(p + v, i + r, low_half(acc[r][v]), high_half(acc[r][v]));
+      });
     });
   }
   if (whole < panels)
     in_tiles<12>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
       constexpr int R = decltype(rows)::value;
       v8 acc[R][1] = {};
-      multiply_tile<R, COLUMNS>(K, A + i * (COLUMNS ? 1 : stride), stride, B + (long)whole * K * PANEL, PANEL, acc);
+      multiply_tile<R, COLUMNS>(K, A + i * (COLUMNS ? 1 : stride), stride, B + whole * size, PANEL, acc);
 #pragma GCC unroll 12
       for (int r = 0; r < R; r++) f(whole, i + r, acc[r][0], fill(0.0f));
     });
@@ -229,14 +274,18 @@ INLINE void multiply_panels(int M, int K, const float *A, long stride, const flo
 // Rows of B and C are at least N rounded up to 16 long.
 INLINE void multiply_tokens(int M, int N, int tokens, const float *A, const float *B, long b_stride, float *C,
                             long c_stride) {
-  for (int j = 0; j < N; j += PANEL)
-    in_tiles<6>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
-      constexpr int R = decltype(rows)::value;
-      v8 acc[R][2] = {};
-      multiply_tile<R, false>(tokens, A + (long)i * PANEL, PANEL, B + j, b_stride, acc);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; r++) add2(C + (i + r) * c_stride + j, acc[r][0], acc[r][1]);
+  in_panels(0, N, PANEL, [&](auto panels, int j) __attribute__((always_inline)) {
+    in_tiles<ROWS>(0, M, [&](auto rows, int i) __attribute__((always_inline)) {
+      constexpr int V = decltype(panels)::value, R = decltype(rows)::value;
+      v16 acc[R][V] = {};
+      multiply_tile<R, false>(tokens, A + (long)i * PANEL, PANEL, B + j, b_stride, acc, PANEL);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < V; v++)
+          add2(C + (i + r) * c_stride + j + v * PANEL, low_half(acc[r][v]), high_half(acc[r][v]));
     });
+  });
 }
 
 INLINE void transpose(v8 (&x)[8]) {

@@ -1,14 +1,18 @@
-"""Finds and loads the shared library of the native core, once per process, when it is first asked for."""
+"""Finds and loads the shared library of the native core, once per process, when it is first asked for.
+
+Where several were built, it is the first that this CPU can run; all of them give the same bits.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from prequential.native.build import FOLDER, NAME, sources_hash
+from prequential.native.build import FOLDER, sources_hash, targets
 
 ABI_VERSION = 1  # of the functions in the library; abi.cpp says the same number
 PATH_VARIABLE = "PREQUENTIAL_NATIVE_LIBRARY"  # names another library, such as one with sanitizers
@@ -35,8 +39,18 @@ def library() -> Found:
         with _lock:
             if _found is None:
                 named = os.environ.get(PATH_VARIABLE)
-                _found = load_library(Path(named) if named else FOLDER / NAME)
+                _found = load_library(Path(named)) if named else load_first()
     return _found
+
+
+def load_first(folder: Path = FOLDER) -> Found:
+    """Loads the first library in a folder that can be used, or says why the one for all CPUs cannot."""
+    found = Found(None)
+    for target in targets():
+        found = load_library(folder / target.name, folder)
+        if found.library is not None:
+            break
+    return found
 
 
 def load_library(path: Path, folder: Path = FOLDER) -> Found:
@@ -44,7 +58,9 @@ def load_library(path: Path, folder: Path = FOLDER) -> Found:
     if not path.is_file():
         return Found(None, "the native core was not built when this was installed (docs/native.md says how)")
     try:
-        loaded = ctypes.CDLL(str(path))
+        if _is_cut_off(path):
+            raise OSError(f"{path.name} is shorter than it says")
+        loaded = ctypes.CDLL(str(path.resolve()))  # a bare name would be looked for elsewhere
         loaded.prequential_abi_version.restype = ctypes.c_int
         loaded.prequential_runs_here.restype = ctypes.c_int
         for name in ("prequential_sources", "prequential_compiled_by"):
@@ -60,5 +76,16 @@ def load_library(path: Path, folder: Path = FOLDER) -> Found:
     if expected and sources != expected:
         return Found(None, f"the native core was built from other sources than those beside it; {rebuild}")
     if not runs:
-        return Found(None, "this CPU lacks instructions that the native core was built for (AVX2, FMA)")
+        flags = [word for word in loaded.prequential_compiled_by().decode().split() if word.startswith("-m")]
+        return Found(None, f"this CPU lacks instructions that the native core was built for ({' '.join(flags)})")
     return Found(loaded)
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Whether an ELF file ends before its section headers, which are its end: loading it would kill the process."""
+    with path.open("rb") as file:
+        head = file.read(64)
+        if len(head) < 64 or head[:4] != b"\x7fELF":
+            return False  # then loading it fails
+        start, size, count = (int.from_bytes(head[at:to], sys.byteorder) for at, to in ((40, 48), (58, 60), (60, 62)))
+        return start + size * count > file.seek(0, os.SEEK_END)

@@ -207,22 +207,25 @@ class Trainer {
   // Also gives whether it is finite, where there is no padding that would count, too.
   bool sum_products(Gradient &g, int begin, int end) {
     v8 probe = fill(0.0f);
-    for (int j = 0; j < g.cols; j += PANEL)
-      in_tiles<6>(begin, end, [&](auto rows, int i) __attribute__((always_inline)) {
-        constexpr int R = decltype(rows)::value;
-        v8 acc[R][2] = {};
+    in_panels(0, g.cols, PANEL, [&](auto panels, int j) __attribute__((always_inline)) {
+      in_tiles<ROWS>(begin, end, [&](auto rows, int i) __attribute__((always_inline)) {
+        constexpr int V = decltype(panels)::value, R = decltype(rows)::value;
+        v16 acc[R][V] = {};
         for (size_t s = 0; s < passes_.size(); s++) {
           const float *left = g.of_streams[s].first + (long)i * PANEL, *right = g.of_streams[s].second + j;
           for (int p = 0; p < passes_[s]->plan.panels; p++)
             multiply_tile<R, false>(passes_[s]->plan.width(p), left + p * g.panel_stride, PANEL,
-                                    right + (long)p * PANEL * g.stride, g.stride, acc);
+                                    right + (long)p * PANEL * g.stride, g.stride, acc, PANEL);
         }
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++) {
-          store2(g.sum + (i + r) * g.stride + j, acc[r][0], acc[r][1]);
-          probe += acc[r][0] * 0.0f, probe += acc[r][1] * 0.0f;
-        }
+#pragma GCC unroll 12
+        for (int r = 0; r < R; r++)
+#pragma GCC unroll 2
+          for (int v = 0; v < V; v++) {
+            store(g.sum + (i + r) * g.stride + j + v * PANEL, acc[r][v]);
+            probe += low_half(acc[r][v]) * 0.0f, probe += high_half(acc[r][v]) * 0.0f;
+          }
       });
+    });
     return g.stride != g.cols || sum(probe) == 0.0f;
   }
   void sum_rows(Gradient &g, int begin, int end) {
