@@ -1,6 +1,7 @@
 // A prediction of one example, without gradients: vectors in place of panels, so that nothing is computed 16 times.
 //
-// An example that is predicted and one that is added with its label both go this way, so that they have the same bits.
+// In the pi-transformer, an example that is predicted and one that is added with its label both go this way, so that
+// they have the same bits. In the 2-token transformer, what is added with its label is two tokens, and goes in a panel.
 #pragma once
 #include "heads.h"
 
@@ -89,7 +90,7 @@ static void copy_one(Pass &pass, int parameter, int W, int offset, const float *
   const Net &net = pass.net;
   const Stream &s = pass.stream;
   const Plan &plan = pass.plan;
-  const Sight &sight = plan.examples[0];
+  const Sight &sight = plan.in_heads[0];
   const float temperature = std::exp(SPEEDUP * net.value(parameter)[0]), slope = SPEEDUP * net.value(parameter + 1)[0];
   const int first = sight.first, count = sight.count(), NC = net.NC;
   float *query = pass.arena.floats(W), *score = pass.arena.floats(count + 8), *by_label = pass.arena.floats(NC + 8);
@@ -98,13 +99,13 @@ static void copy_one(Pass &pass, int parameter, int W, int offset, const float *
   if (s.new_example_keys) std::memcpy(s.new_example_keys + offset, query, sizeof(float) * W);
   if (!log_probs) return;
   for (int w = 0; w < W; w++) query[w] *= temperature;
-  const float null_score = plan.example_at(0) / (float)net.C * slope + SPEEDUP * net.value(parameter + 2)[0];
+  const float null_score = plan.example_at(0) / (float)net.C_examples * slope + SPEEDUP * net.value(parameter + 2)[0];
   multiply_vector(count, W, s.example_keys + (long)first * net.W + offset, net.W, query, score);
   for (int i = count; i < ceil_to(count, 8); i++) score[i] = NEVER;
   const i8 eight = {0, 1, 2, 3, 4, 5, 6, 7};
   v8 all = fill(null_score);
   for (int i = 0; i < count; i += 8) {
-    const v8 position = __builtin_convertvector(eight + (first + i - plan.example_origin), v8) / (float)net.C;
+    const v8 position = __builtin_convertvector(eight + (first + i - plan.example_origin), v8) / (float)net.C_examples;
     const v8 x = load(score + i) + position * slope;
     all = larger(all, x);
     store(score + i, x);
@@ -156,8 +157,11 @@ static void forward_one(Pass &pass) {
   arena.restart();
   const int D = net.D, H = net.H, K = net.K, HID = net.HID, u_row = net.I - HID;
   const Sight &sight = plan.labeled[0];
-  const int first = sight.first, count = sight.count(), waiting = plan.waiting;
-  const int from = waiting ? ceil_to(count, PANEL) : count;  // of those that wait for their labels, among the scores
+  const bool sees_itself = net.label_tokens && net.attention;
+  const int first = sight.first, count = sight.count();
+  const int waiting = sees_itself ? 1 : plan.waiting;  // columns that are not in the past as they are seen
+  const int from = waiting ? ceil_to(count, PANEL) : count;  // where these are among the scores
+  const int place = sees_itself ? plan.at(0) : plan.first_waiting - plan.origin;
   const long stride = ceil_to(from + waiting, PANEL);
   float *waiting_keys = arena.floats((size_t)waiting * K), *waiting_values = arena.floats((size_t)waiting * K);
   float *more = arena.floats(waiting ? D : 0);
@@ -173,6 +177,7 @@ static void forward_one(Pass &pass) {
   const int num_softmax = net.model.has_softmax ? 1 : 0;
   float *of_copy = s.log_probs ? s.log_probs + (long)num_softmax * net.NC : nullptr;
   if (net.model.has_copy) copy_one(pass, net.copy, D, 0, h, of_copy);
+  for (int d = 0; net.label_tokens && d < D; d++) h[d] += net.value(net.token_type)[d];
   const float scale = 1.0f / std::sqrt((float)K);
   for (int l = 0; l < net.L; l++) {
     layer_norm_one(D, h, net.block(l, NORM_WEIGHT), net.block(l, NORM_BIAS), normed);
@@ -196,7 +201,11 @@ static void forward_one(Pass &pass) {
       }
       const float *keys = s.keys + l * s.block_stride, *values = s.values + l * s.block_stride;
       score_one(net, keys + (long)first * K, count, first - plan.origin, q, scores, stride, panel);
-      for (int m = 0; m < waiting; m++) {  // what labels have added is taken away again
+      if (sees_itself) {
+        std::memcpy(waiting_keys, in + D, sizeof(float) * K);
+        std::memcpy(waiting_values, in + D + K, sizeof(float) * K);
+      }
+      for (int m = 0; m < plan.waiting; m++) {  // what labels have added is taken away again
         const int64_t label = s.example_labels[plan.PE - plan.P + plan.first_waiting + m];
         const long at = (long)(plan.first_waiting + m) * K, to = (long)m * K;
         for (int k = 0; k < K; k++) {
@@ -205,7 +214,7 @@ static void forward_one(Pass &pass) {
         }
       }
       if (waiting)
-        score_one(net, waiting_keys, waiting, plan.first_waiting - plan.origin, q, scores + from, stride, panel);
+        score_one(net, waiting_keys, waiting, place, q, scores + from, stride, panel);
       softmax_scores_one(net, scores, stride, count, from, from + waiting, inverse_sum);
       mix_values_one(net, values + (long)first * K, count, scores, stride, inverse_sum, joined + HID);
       if (waiting) {

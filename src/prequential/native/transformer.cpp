@@ -1,8 +1,8 @@
-// The pi-transformer of models/pi.py for vectors on a CPU in float32: predictions, passes, gradient steps and the EMA,
-// all of it in place on torch's own tensors.
+// The transformers of models/pi.py and models/two_token.py for vectors on a CPU in float32: predictions, passes, gradient
+// steps and the EMA, all of it in place on torch's own tensors.
 //
-// kernels.h has products and elementwise functions, model.h what a pass is given, blocks.h and heads.h the pass over
-// panels of 16 tokens, one_example.h the pass over one token. This file adds up the gradients, takes the step, and has
+// kernels.h has products and elementwise functions, model.h what a pass is given, blocks.h, pairs.h and heads.h the pass
+// over panels of 16 tokens, one_example.h the pass over one token. This file adds up the gradients, takes the step, and has
 // the functions that transformer.py calls.
 //
 // A step has three phases. (1) Each stream runs forward and backward alone; it leaves the gradient behind every product
@@ -17,14 +17,15 @@ namespace {
 // The gradient of one parameter (rows, cols): how it comes about from what each stream left.
 struct Gradient {
   enum Kind {
-    PRODUCT,   // sum over tokens of left [panel][rows][16] times right (tokens, stride)
-    ROW_SUMS,  // sum over tokens of left [panel][rows][16]
+    PRODUCT,   // sum over tokens or examples of left [panel][rows][16] times right (tokens or examples, stride)
+    ROW_SUMS,  // sum over tokens or examples of left [panel][rows][16]
     SUMS,      // sum over strips of left [strip](rows)
-    BY_LABEL,  // row y of each token gets left (tokens, cols rounded up to 16); the sum has rows of their labels only
+    BY_LABEL,  // row y of each example gets left (examples, cols rounded up to 16); the sum has rows of their labels only
   } kind;
   int rows, cols;
   long stride;        // between rows of the sum
-  long panel_stride;  // between panels or strips of `left`
+  bool of_examples;   // whether left and right are panels of examples
+  long panel_stride;  // between panels or strips of `left`, or its rows where it is summed by label
   std::vector<std::pair<const float *, const float *>> of_streams;
   float *sum = nullptr;
 };
@@ -78,7 +79,8 @@ class Trainer {
     arena.restart();
     find_sources();
     for (const auto &pass : passes)
-      for (int t = 0; net.attention && net.L && t < pass->plan.S; t++) labels_.push_back((int32_t)pass->stream.y[t]);
+      for (int t = 0; (net.label_tables ? net.L > 0 : net.label_tokens) && t < pass->plan.examples.n; t++)
+        labels_.push_back((int32_t)pass->stream.y[t]);
     std::sort(labels_.begin(), labels_.end());
     labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
     for (int i = 0; i < net.count; i++) {
@@ -144,23 +146,31 @@ class Trainer {
   const std::vector<std::unique_ptr<Pass>> &passes_;
   const Step &step_;
   std::vector<Gradient> gradients_;
-  std::vector<int32_t> labels_;  // those of all tokens, in order, where blocks have label tables
+  std::vector<int32_t> labels_;  // those of all examples, in order, where there are embeddings of labels
 
   void find_sources() {
     const int D = net_.D, I = net_.I, u_row = (net_.I - net_.HID) * PANEL;
+    bool of_examples = true;
     auto set = [&](int i, Gradient::Kind kind, long panel_stride, auto left, auto right) {
-      gradients_[i].kind = kind, gradients_[i].panel_stride = panel_stride;
+      gradients_[i].kind = kind, gradients_[i].panel_stride = panel_stride, gradients_[i].of_examples = of_examples;
       for (const auto &pass : passes_) gradients_[i].of_streams.push_back({left(*pass), right(*pass)});
     };
     auto none = [](Pass &) { return (const float *)nullptr; };
     const long wide = (long)D * PANEL;
-    auto d_h = [](Pass &p) { return p.d_h; };
+    const bool pairs = net_.label_tokens, in_pairs = pairs && !net_.model.has_copy;
+    auto d_x = [=](Pass &p) { return in_pairs ? p.d_pairs : pairs ? p.d_embedded : p.d_h; };
+    const long x_stride = in_pairs ? 2 * wide : wide;
     if (net_.model.use_input) {
-      set(0, Gradient::PRODUCT, wide, d_h, [](Pass &p) { return p.x_tokens; });
-      set(1, Gradient::ROW_SUMS, wide, d_h, none);
+      set(0, Gradient::PRODUCT, x_stride, d_x, [](Pass &p) { return p.x_tokens; });
+      set(1, Gradient::ROW_SUMS, x_stride, d_x, none);
     } else {
-      set(0, Gradient::ROW_SUMS, wide, d_h, none);
+      set(0, Gradient::ROW_SUMS, x_stride, d_x, none);
     }
+    if (pairs) {
+      set(net_.label_embedding, Gradient::BY_LABEL, ceil_to(D, 16), [](Pass &p) { return p.d_y_tokens; }, none);
+      set(net_.token_type, Gradient::ROW_SUMS, 2 * wide, [](Pass &p) { return p.d_pairs; }, none);
+    }
+    of_examples = false;
     for (int l = 0; l < net_.L; l++) {
       const long in_stride = (long)I * PANEL;
       auto role = [&](BlockRole r) { return net_.of_block(l, r); };
@@ -171,10 +181,12 @@ class Trainer {
       set(role(IN_PROJ), Gradient::PRODUCT, in_stride, d_in, [l](Pass &p) { return p.blocks[l].normed_tokens; });
       set(role(OUT_PROJ), Gradient::PRODUCT, wide, [l](Pass &p) { return p.blocks[l].d_out; },
           [l](Pass &p) { return p.blocks[l].joined_tokens; });
-      if (!net_.attention) continue;
-      set(role(KEY_LABELS), Gradient::BY_LABEL, 0, [l](Pass &p) { return p.blocks[l].d_keys; }, none);
-      set(role(VALUE_LABELS), Gradient::BY_LABEL, 0, [l](Pass &p) { return p.blocks[l].d_values; }, none);
+      if (!net_.label_tables) continue;
+      const long K16 = ceil_to(net_.K, 16);
+      set(role(KEY_LABELS), Gradient::BY_LABEL, K16, [l](Pass &p) { return p.blocks[l].d_keys; }, none);
+      set(role(VALUE_LABELS), Gradient::BY_LABEL, K16, [l](Pass &p) { return p.blocks[l].d_values; }, none);
     }
+    of_examples = true;
     if (net_.model.has_softmax) {
       const long logits = (long)net_.NC * PANEL;
       auto d_logits = [](Pass &p) { return p.d_logits; };
@@ -204,6 +216,10 @@ class Trainer {
     return sum(probe) + last == 0.0f;
   }
 
+  const Panels &panels(const Gradient &g, size_t stream) const {
+    const Plan &plan = passes_[stream]->plan;
+    return g.of_examples ? plan.examples : plan.tokens;
+  }
   // Also gives whether it is finite, where there is no padding that would count, too.
   bool sum_products(Gradient &g, int begin, int end) {
     v8 probe = fill(0.0f);
@@ -213,8 +229,8 @@ class Trainer {
         v8 acc[R][2] = {};
         for (size_t s = 0; s < passes_.size(); s++) {
           const float *left = g.of_streams[s].first + (long)i * PANEL, *right = g.of_streams[s].second + j;
-          for (int p = 0; p < passes_[s]->plan.panels; p++)
-            multiply_tile<R, false>(passes_[s]->plan.width(p), left + p * g.panel_stride, PANEL,
+          for (int p = 0; p < panels(g, s).count; p++)
+            multiply_tile<R, false>(panels(g, s).width(p), left + p * g.panel_stride, PANEL,
                                     right + (long)p * PANEL * g.stride, g.stride, acc);
         }
 #pragma GCC unroll 8
@@ -229,7 +245,7 @@ class Trainer {
     for (int r = begin; r < end; r++) {
       v8 total = fill(0.0f);
       for (size_t s = 0; s < passes_.size(); s++)
-        for (int p = 0; p < passes_[s]->plan.panels; p++) {
+        for (int p = 0; p < panels(g, s).count; p++) {
           const float *left = g.of_streams[s].first + p * g.panel_stride + (long)r * PANEL;
           total += load(left) + load(left + 8);
         }
@@ -251,10 +267,10 @@ class Trainer {
     std::memset(sum, 0, sizeof(float) * (last - first) * g.stride);
     for (size_t s = 0; s < passes_.size(); s++) {
       const Pass &pass = *passes_[s];
-      for (int t = 0; t < pass.plan.S; t++) {
+      for (int t = 0; t < pass.plan.examples.n; t++) {
         const int64_t y = pass.stream.y[t];
         if (y < begin || y >= end) continue;
-        const float *from = g.of_streams[s].first + (long)t * pass.K16;
+        const float *from = g.of_streams[s].first + t * g.panel_stride;
         float *to = g.sum + label_row(y) * g.stride;
         for (int c = 0; c < g.cols; c++) to[c] += from[c];
       }
@@ -273,13 +289,19 @@ class Trainer {
 
 // What one of several threads does of a pass that is prepared.
 void forward_backward(Pass &pass, const Share &share) {
+  const bool pairs = pass.plan.in_pairs;
   embed(pass, share);
+  if (pass.net.label_tokens) embed_tokens(pass, share);
   if (pass.net.rotates()) fill_rotations(pass, share);
   for (int l = 0; l < pass.net.L; l++) block_forward(pass, l, share);
+  if (pairs) take_x_tokens(pass, share);
   heads(pass, share);
   if (!pass.train) return;
+  if (pairs) put_x_tokens(pass, share);
   for (int l = pass.net.L - 1; l >= 0; l--) block_backward(pass, l, share);
-  if (pass.d_embedded) {
+  if (pairs) {
+    split_gradient(pass, share);
+  } else if (pass.d_embedded) {
     const long wide = (long)pass.net.D * PANEL;
     for (long i = share.first * wide; i < share.last * wide; i += 8)
       store(pass.d_h + i, load(pass.d_h + i) + load(pass.d_embedded + i));
@@ -335,7 +357,7 @@ constexpr int ALONE = 3;  // so many examples to predict are computed one by one
 Error forward(const Net &net, const Stream &s, Arena &arena, int threads) {
   Pass pass(net, s, arena, false);
   if (Error error = pass.plan.make(net, s)) return error;
-  if (s.length == 1 && !pass.plan.any_unlabeled) {
+  if (s.length == 1 && (net.label_tokens ? !s.y : !pass.plan.any_unlabeled)) {
     forward_one(pass);
     return OK;
   }
@@ -471,7 +493,7 @@ int transformer_forward(const Model *model, const Stream *stream, int threads) {
 }
 
 // Gradient steps one after the other; the number i is on the next sizes[i] streams together, on the mean over streams
-// of their mean losses; of each token it is the sum over all heads. Where a gradient is not finite, finite[i] is 0 and
+// of their mean losses; of each example it is the sum over all heads. Where a gradient is not finite, finite[i] is 0 and
 // the step is not taken. After the last one the parameters of `average`, if there is one, move towards those of the
 // model. Threads share streams; with `split`, where there are fewer of these, also the tokens of one stream, for which
 // they have to wait for each other in every block. Everything is checked before the first step.
@@ -502,7 +524,7 @@ int transformer_lerp(const Model *average, const Model *model, double part) {
   return OK;
 }
 
-// Writes an example that was predicted to a KV cache, now with its label y. What the prediction gave of it are keys and
+// Writes an example that was predicted by the pi-transformer to a KV cache, now with its label y. What the prediction gave of it are keys and
 // values (L, K) and example keys (W); `keys` and `values` are rows of the first block, the other blocks' `block_stride`
 // further on.
 int transformer_append(const Model *model, int64_t y, const float *new_keys, const float *new_values,
@@ -511,6 +533,7 @@ int transformer_append(const Model *model, int64_t y, const float *new_keys, con
   if (!model) return BAD_MODEL;
   const Net net(*model);
   if (Error error = net.check(false)) return error;
+  if (net.label_tokens) return BAD_MODEL;  // that takes a pass over the token of the label
   if (y < 0 || y >= net.NC) return BAD_LABEL;
   if (net.attention && net.L) {
     if (!new_keys || !new_values || !keys || !values || block_stride < net.K) return BAD_STREAM;
