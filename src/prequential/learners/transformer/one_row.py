@@ -70,6 +70,11 @@ class OneRow:
         self._neighbors: RowAddresses | None = None
         self._past = 0  # examples that the kNN expert compared the last row with
 
+    @staticmethod
+    def can_add(network: NetworkExpert) -> bool:
+        """Whether a row that was predicted by this network is added without another pass."""
+        return isinstance(network.passes, NativePasses) and network.passes.native.appends
+
     def __deepcopy__(self, memo: dict[int, Any]) -> OneRow:
         parts = deepcopy((self._network, self._others, self._mixer), memo)
         return OneRow(*parts, joins_free=self._joins_free)
