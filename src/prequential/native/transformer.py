@@ -300,6 +300,8 @@ class NativeTransformer:
             new = None, None, at  # type: ignore[assignment]
         if self._key_width:
             ek, el = next_addresses(context.examples, 1, self._key_width, 8)
+        if not self.appends:
+            raise ValueError("the native core: in the 2-token transformer, a label takes a pass over its token")
         self._check(self._functions.transformer_append(self._recent().address, y, *new, k, v, block_stride, ek, el))
         if self._attention:
             context.tokens.count_added(1)
