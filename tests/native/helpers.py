@@ -42,7 +42,11 @@ SHAPES: dict[str, dict[str, Any]] = {
 TWO_TOKEN_SHAPES: dict[str, dict[str, Any]] = {
     f"two_token_{name}": {"model": "two-token", **changes}
     for name, changes in {
-        **{name: changes for name, changes in SHAPES.items() if "lags" not in changes and "label_batches" not in changes},
+        **{
+            name: changes
+            for name, changes in SHAPES.items()
+            if "lags" not in changes and "label_batches" not in changes
+        },
         "copy": {"window": 21},  # without blocks, as with method copy, torch computes
         # with a constant embedding all keys of the copy head are equal: the gradient of its temperature is rounding
         "no_input": {"method": "paper", "use_input": False},

@@ -64,9 +64,13 @@ def states(context: Context) -> list[torch.Tensor]:
     return [tensor for cache in (context.tokens, context.examples) for tensor in cache.current()]
 
 
-@pytest.mark.parametrize("shape", ["mixed", "paper", "copy", "no_window", "odd_widths", "no_input", "unseen"])
+APPENDED = ["mixed", "paper", "copy", "no_window", "odd_widths", "no_input", "unseen"]
+OF_TWO_TOKENS = [f"two_token_{name}" for name in (*APPENDED, "no_positions", "one_token_window", "long_window")]
+
+
+@pytest.mark.parametrize("shape", [*APPENDED, *OF_TWO_TOKENS])
 def test_an_example_that_was_predicted_is_appended_with_the_bits_of_a_pass(shape: str) -> None:
-    case = Case(**SHAPES[shape])
+    case = Case(**ALL[shape])
     native, context, twin = NativeTransformer(case.model), case.model.new_context(), case.model.new_context()
     for length in (5, 1, 30, 33):
         batch = case.batch(length)

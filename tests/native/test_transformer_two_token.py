@@ -104,24 +104,23 @@ def test_late_labels_are_refused_by_the_core() -> None:
         native.forward(batch.x, batch.class_ids, batch.num_seen, context.committed(), look)
     with pytest.raises(ValueError, match="only without late labels"):
         native.train([[chunk_input(batch, context)._replace(look=look)]])
-    _, state = native.predict_one(batch.x[:1], 5, context)
-    with pytest.raises(ValueError, match="takes a pass"):
-        native.append_one(state, 0, context)
 
 
 def test_torch_computes_what_comes_late_and_the_core_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     by_torch: list[str] = []
-    for kind, names in ((TorchPasses, ("predict", "forward")), (TorchSteps, ("prepare",))):
-        for name in names:
 
-            def counted(*given: Any, name: str = name, method: Any = getattr(kind, name), **options: Any) -> Any:
-                by_torch.append(name)
-                return method(*given, **options)
+    def count(kind: Any, name: str) -> None:
+        method = getattr(kind, name)
 
-            monkeypatch.setattr(kind, name, counted)
-    learner = Learner(
-        3, model="two-token", width=16, depth=1, window=12, chunk_size=4, num_streams=2, engine="native"
-    )
+        def counted(*given: Any, **options: Any) -> Any:
+            by_torch.append(name)
+            return method(*given, **options)
+
+        monkeypatch.setattr(kind, name, counted)
+
+    for kind, name in ((TorchPasses, "predict"), (TorchPasses, "forward"), (TorchSteps, "prepare")):
+        count(kind, name)
+    learner = Learner(3, model="two-token", width=16, depth=1, window=12, chunk_size=4, num_streams=2, engine="native")
     x, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 3
     learner.learn_many(x[:10], y[:10])
     learner.predict_proba_many(x[10:14])

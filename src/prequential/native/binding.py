@@ -157,6 +157,6 @@ def transformer_functions() -> ctypes.CDLL:
     found.transformer_lerp.argtypes = [pointer, pointer, ctypes.c_double]
     found.transformer_append.argtypes = [
         *(pointer, ctypes.c_int64, pointer, pointer, pointer, pointer, pointer),
-        *(ctypes.c_int64, pointer, pointer),
+        *(ctypes.c_int64, ctypes.c_int64, pointer, pointer),
     ]
     return found

@@ -357,7 +357,7 @@ constexpr int ALONE = 3;  // so many examples to predict are computed one by one
 Error forward(const Net &net, const Stream &s, Arena &arena, int threads) {
   Pass pass(net, s, arena, false);
   if (Error error = pass.plan.make(net, s)) return error;
-  if (s.length == 1 && (net.label_tokens ? !s.y : !pass.plan.any_unlabeled)) {
+  if (s.length == 1 && (net.label_tokens || !pass.plan.any_unlabeled)) {
     forward_one(pass);
     return OK;
   }
@@ -451,6 +451,26 @@ Error train(const Net &net, const Stream *streams, const int32_t *sizes, int num
   return OK;
 }
 
+// The tokens of an example of the 2-token transformer that was predicted: that of x as it is, and that of y.
+Error append_tokens(const Net &net, int64_t y, const float *x_keys, const float *x_values, float *keys, float *values,
+                    int64_t block_stride, int64_t past) {
+  const int K = net.K;
+  if (past < 0 || past > 1 << 24 || block_stride < (past + 2) * K) return BAD_STREAM;
+  if (net.rotates() && std::min<int64_t>(past, net.C) + 1 >= net.model.rotary_length) return TOO_LONG;
+  try {
+    NoDenormals guard;
+    label_token_one(net, arena_of_thread(), y, keys - past * K, values - past * K, block_stride, (int)past, x_keys,
+                    x_values, K, keys + K, values + K, block_stride);
+  } catch (const std::exception &) {
+    return NO_MEMORY;
+  }
+  for (int l = 0; l < net.L; l++) {
+    std::memcpy(keys + l * block_stride, x_keys + (long)l * K, sizeof(float) * K);
+    std::memcpy(values + l * block_stride, x_values + (long)l * K, sizeof(float) * K);
+  }
+  return OK;
+}
+
 Error check_average(const Net &average, const Net &net) {
   if (average.check(false) || average.count != net.count) return BAD_MODEL;
   for (int i = 0; i < net.count; i++)
@@ -524,27 +544,28 @@ int transformer_lerp(const Model *average, const Model *model, double part) {
   return OK;
 }
 
-// Writes an example that was predicted by the pi-transformer to a KV cache, now with its label y. What the prediction gave of it are keys and
+// Writes an example that was predicted to a KV cache, now with its label y. What the prediction gave of it are keys and
 // values (L, K) and example keys (W); `keys` and `values` are rows of the first block, the other blocks' `block_stride`
-// further on.
+// further on. In the 2-token transformer they are two rows, and its token for y sees the so many `past` ones before them.
 int transformer_append(const Model *model, int64_t y, const float *new_keys, const float *new_values,
-                       const float *new_example_keys, float *keys, float *values, int64_t block_stride,
+                       const float *new_example_keys, float *keys, float *values, int64_t block_stride, int64_t past,
                        float *example_keys, int64_t *example_labels) {
   if (!model) return BAD_MODEL;
   const Net net(*model);
   if (Error error = net.check(false)) return error;
-  if (net.label_tokens) return BAD_MODEL;  // that takes a pass over the token of the label
   if (y < 0 || y >= net.NC) return BAD_LABEL;
+  if (net.W && (!new_example_keys || !example_keys || !example_labels)) return BAD_STREAM;
   if (net.attention && net.L) {
     if (!new_keys || !new_values || !keys || !values || block_stride < net.K) return BAD_STREAM;
-    for (int l = 0; l < net.L; l++)
+    if (net.label_tokens)
+      if (Error error = append_tokens(net, y, new_keys, new_values, keys, values, block_stride, past)) return error;
+    for (int l = 0; net.label_tables && l < net.L; l++)
       for (int k = 0; k < net.K; k++) {
         keys[l * block_stride + k] = new_keys[l * net.K + k] + net.block(l, KEY_LABELS)[y * net.K + k];
         values[l * block_stride + k] = new_values[l * net.K + k] + net.block(l, VALUE_LABELS)[y * net.K + k];
       }
   }
   if (net.W) {
-    if (!new_example_keys || !example_keys || !example_labels) return BAD_STREAM;
     std::memcpy(example_keys, new_example_keys, sizeof(float) * net.W);
     *example_labels = y;
   }

@@ -74,6 +74,7 @@ class Sizes(NamedTuple):
     key_width: int  # in each block
     example_key_width: int  # of all copy heads
     attention: bool  # False: nothing in blocks
+    tokens: int  # in each block
 
 
 class NativePass(NamedTuple):
@@ -162,14 +163,9 @@ class NativeTransformer:
         return self._tokens_per_example == 1
 
     @property
-    def appends(self) -> bool:
-        """Whether there is `append_one`: in the 2-token transformer, a label takes a pass over its token."""
-        return self._tokens_per_example == 1
-
-    @property
     def sizes(self) -> Sizes:
         """What a KV cache holds of one example."""
-        return Sizes(*self._shape, self._key_width, self._attention)
+        return Sizes(*self._shape, self._key_width, self._attention, self._tokens_per_example)
 
     def forward(
         self,
@@ -292,19 +288,20 @@ class NativeTransformer:
         at = address_of(state)
         new = at, at + 4 * L * width, at + 8 * L * width
         k = v = ek = el = None
-        block_stride = width
+        block_stride, past, tokens = width, 0, self._tokens_per_example
         if self._attention:
-            k, v = next_addresses(context.tokens, L, width, 4 * width)
+            k, v = next_addresses(context.tokens, L, width, 4 * width, tokens)
             block_stride = context.tokens.buffers[0].stride(0)
+            start, stop = context.tokens.current_span()
+            past = stop - start
         else:
             new = None, None, at  # type: ignore[assignment]
         if self._key_width:
             ek, el = next_addresses(context.examples, 1, self._key_width, 8)
-        if not self.appends:
-            raise ValueError("the native core: in the 2-token transformer, a label takes a pass over its token")
-        self._check(self._functions.transformer_append(self._recent().address, y, *new, k, v, block_stride, ek, el))
+        to = k, v, block_stride, past, ek, el
+        self._check(self._functions.transformer_append(self._recent().address, y, *new, *to))
         if self._attention:
-            context.tokens.count_added(1)
+            context.tokens.count_added(tokens)
         if self._key_width:
             context.examples.count_added(1)
 

@@ -65,8 +65,7 @@ class Ensemble:
         """What predicts and adds single rows much faster, where it can."""
         if native is not None:
             self.mixer = mixer = NativeMixer(num_predictions, native=native, **options)
-            if OneRow.can_add(network):
-                self.one_row = OneRow(network, others, mixer, joins_free=self._joins_free)
+            self.one_row = OneRow(network, others, mixer, joins_free=self._joins_free)
 
     def predict(self, queries: Queries) -> Prediction:
         """Predicts n inputs, each from the labels that had arrived when it was asked. Changes nothing."""

@@ -59,7 +59,7 @@ class NativePasses:
             return self._late.predict(queries, context)
         if look is None and len(x) == 1:
             log_probs, reuse = self._native.predict_one(x, int(num_seen[0]), context)
-            return uniform_where_nan(log_probs), reuse if self._native.appends else None
+            return uniform_where_nan(log_probs), reuse
         if look is not None and len(x) <= FEW:
             visible = visible_ranges(look, self.model.settings.window)
             return uniform_where_nan(self._native.pass_late(x, None, num_seen, context, visible)), None

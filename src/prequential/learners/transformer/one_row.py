@@ -70,11 +70,6 @@ class OneRow:
         self._neighbors: RowAddresses | None = None
         self._past = 0  # examples that the kNN expert compared the last row with
 
-    @staticmethod
-    def can_add(network: NetworkExpert) -> bool:
-        """Whether a row that was predicted by this network is added without another pass."""
-        return isinstance(network.passes, NativePasses) and network.passes.native.appends
-
     def __deepcopy__(self, memo: dict[int, Any]) -> OneRow:
         parts = deepcopy((self._network, self._others, self._mixer), memo)
         return OneRow(*parts, joins_free=self._joins_free)
@@ -226,7 +221,7 @@ class OneRow:
             self._stream.x = address(self._features)
         self._stream.log_probs, at = address(self._log_probs), address(self._state)
         if sizes.attention:
-            self._tokens = RowAddresses(context.tokens, 4 * sizes.key_width)
+            self._tokens = RowAddresses(context.tokens, 4 * sizes.key_width, sizes.tokens)
             self._stream.new_keys, self._stream.new_values = at, at + 2 * state
             self._stream.new_block_stride = sizes.key_width
         if sizes.example_key_width:
