@@ -163,3 +163,18 @@ def test_a_batch_of_streams_with_pasts_of_unequal_length_equals_each_alone(model
     predicted = log_p(network, outs, head)
     torch.testing.assert_close(predicted[0], whole[6:12], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(predicted[1], whole[:6], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_masks_of_tokens_and_of_examples_are_kept_apart():
+    # with one query head, as many tokens and examples have masks of the same number of rows
+    network = small("two-token", chunk_size=4, window=8, num_query_heads=1)
+    x, y = example(12)
+    expected = run(network, x, y, 4)
+    context = network.new_context()
+    for start in range(0, 12, 4):
+        part = slice(start, start + 4)
+        outs, _ = network.predict_next(x[0, start : start + 1], context.committed())
+        assert torch.allclose(log_p(network, outs, "softmax")[0], expected[start], atol=1e-5)
+        network(x[:, start : start + 2], y[:, start : start + 2], context.committed())  # four tokens, as examples above
+        context.commit(network(x[:, part], y[:, part], context.committed())[1])

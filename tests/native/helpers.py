@@ -13,7 +13,7 @@ from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.trainer import Trainer
 from prequential.models.kv_cache import Context
-from prequential.models.pi import PiTransformer
+from prequential.models.make import MODELS
 from prequential.native.transformer import ChunkInput, NativeTransformer, StreamInput
 from prequential.settings import Settings
 
@@ -39,6 +39,24 @@ SHAPES: dict[str, dict[str, Any]] = {
     "labels_in_large_batches": {"label_batches": 29, "method": "paper", "window": 4},
     "wide": {"width": 128, "num_query_heads": 4, "depth": 4, "window": 70, "F": 16},
 }
+TWO_TOKEN_SHAPES: dict[str, dict[str, Any]] = {
+    f"two_token_{name}": {"model": "two-token", **changes}
+    for name, changes in {
+        **{
+            name: changes
+            for name, changes in SHAPES.items()
+            if "lags" not in changes and "label_batches" not in changes
+        },
+        "copy": {"window": 21},  # without blocks, as with method copy, torch computes
+        # with a constant embedding all keys of the copy head are equal: the gradient of its temperature is rounding
+        "no_input": {"method": "paper", "use_input": False},
+        "long_window": {"method": "paper", "window": 150, "S": 8},
+        "one_token_window": {"method": "paper", "window": 1},
+        "one_example": {"S": 1, "weight_decay": 0.3},
+        "nine_examples": {"S": 9, "positions": "none", "method": "paper"},
+        "weight_decay": {"weight_decay": 0.3, "K": 40, "method": "paper"},
+    }.items()
+}
 
 
 class Case:
@@ -56,7 +74,8 @@ class Case:
         **changes: Any,
     ) -> None:
         torch.manual_seed(0)
-        self.model = PiTransformer(Settings(**{**SMALL, **changes}), features=F, num_classes=K)
+        settings = Settings(**{**SMALL, **changes})
+        self.model = MODELS[settings.model](settings, features=F, num_classes=K)
         if "softmax" in self.model.output_heads:
             head: Any = self.model.output_heads["softmax"]
             torch.nn.init.normal_(head.readout.weight, std=0.1)

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 CHOSEN = (
     "equal_those and (odd_widths or tiny or one_class or none_seen or late or no_window or copy or joint) "
     "or any_length or one_call or any_layout or any_number_of_threads or grow or refused or queries or first_values "
-    "or neighbors and not 1000 or predictions_between or memory_of_its_own"
+    "or neighbors and not 1000 or predictions_between or memory_of_its_own or next_example"
 )
 PRODUCTS = "equal_those and (odd_widths or tiny or late) or any_number_of_threads"
 OVERFLOW = 'extern "C" int last(const int *values, int count) { return values[count]; }\n'

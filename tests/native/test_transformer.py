@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.native.helpers import SHAPES, Case, Pair
+from tests.native.helpers import SHAPES, TWO_TOKEN_SHAPES, Case, Pair
 
 from prequential.learners.transformer.passes import head_log_probs
 from prequential.models.kv_cache import Context, KVState
@@ -13,6 +13,7 @@ from prequential.models.lookback import LookBack
 from prequential.native.library import library
 from prequential.native.transformer import NativeTransformer
 
+ALL = {**SHAPES, **TWO_TOKEN_SHAPES}
 pytestmark = pytest.mark.skipif(library().library is None, reason=library().reason)
 
 
@@ -30,10 +31,10 @@ def assert_close(ours: torch.Tensor | None, theirs: list[torch.Tensor], within: 
     assert float((ours - torch.stack(theirs)).abs().max()) <= within
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ALL)
 @torch.no_grad()
 def test_passes_and_predictions_equal_those_of_the_torch_model(shape: str) -> None:
-    case = Case(**SHAPES[shape])
+    case = Case(**ALL[shape])
     model, native, context = case.model, NativeTransformer(case.model), case.model.new_context()
     for _ in range(4):
         batch = case.batch()
@@ -51,7 +52,7 @@ def test_passes_and_predictions_equal_those_of_the_torch_model(shape: str) -> No
             assert_close(ours.log_probs, head_log_probs(model, outs, queries.num_seen))
             if n == 1:
                 assert difference(ours.new, new_one) < 1e-5
-            if model.settings.window:
+            if model.settings.window and native.takes_late_labels:
                 look = LookBack.of_queries(case.rng.integers(0, 5, n), np.arange(n))
                 late = native.predict_late(queries.x, queries.num_seen, context.current(beyond=True), look)
                 outs = model.predict_late(torch.from_numpy(queries.x), context.current(beyond=True), look)
@@ -63,9 +64,13 @@ def states(context: Context) -> list[torch.Tensor]:
     return [tensor for cache in (context.tokens, context.examples) for tensor in cache.current()]
 
 
-@pytest.mark.parametrize("shape", ["mixed", "paper", "copy", "no_window", "odd_widths", "no_input", "unseen"])
+APPENDED = ["mixed", "paper", "copy", "no_window", "odd_widths", "no_input", "unseen"]
+OF_TWO_TOKENS = [f"two_token_{name}" for name in (*APPENDED, "no_positions", "one_token_window", "long_window")]
+
+
+@pytest.mark.parametrize("shape", [*APPENDED, *OF_TWO_TOKENS])
 def test_an_example_that_was_predicted_is_appended_with_the_bits_of_a_pass(shape: str) -> None:
-    case = Case(**SHAPES[shape])
+    case = Case(**ALL[shape])
     native, context, twin = NativeTransformer(case.model), case.model.new_context(), case.model.new_context()
     for length in (5, 1, 30, 33):
         batch = case.batch(length)
@@ -84,9 +89,9 @@ def test_an_example_that_was_predicted_is_appended_with_the_bits_of_a_pass(shape
                 assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ALL)
 def test_gradients_and_steps_equal_those_of_the_trainer(shape: str) -> None:
-    case = Case(**SHAPES[shape])
+    case = Case(**ALL[shape])
     pair = Pair(case)
     for i in range(5):
         pair.step([case.batch()], i * case.S)

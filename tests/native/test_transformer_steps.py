@@ -22,10 +22,13 @@ from prequential.native.transformer import NativeTransformer, StreamInput, unsup
 pytestmark = pytest.mark.skipif(library().library is None, reason=library().reason)
 
 
-@pytest.mark.parametrize("lags", [0, 7])
+MODELS = pytest.mark.parametrize("model", ["pi", "two-token"])
+
+
+@pytest.mark.parametrize("changes", [{}, {"lags": 7}, {"model": "two-token"}], ids=str)
 @pytest.mark.parametrize("lengths", [(32, 32, 32), (5, 33, 16)])
-def test_joint_steps_equal_those_of_the_trainer(lengths: tuple[int, ...], lags: int) -> None:
-    case = Case(updates="joint", num_streams=3, lags=lags)
+def test_joint_steps_equal_those_of_the_trainer(lengths: tuple[int, ...], changes: dict[str, Any]) -> None:
+    case = Case(updates="joint", num_streams=3, **changes)
     pair = Pair(case, streams=3)
     for i in range(6):
         if i == 3:  # from here on, pasts are of unequal lengths
@@ -36,11 +39,15 @@ def test_joint_steps_equal_those_of_the_trainer(lengths: tuple[int, ...], lags: 
     pair.check_parameters(1e-3)
 
 
+@pytest.mark.parametrize("changes", [{}, {"model": "two-token"}, {"model": "two-token", "window": 0}], ids=str)
 @pytest.mark.parametrize("lengths", [(33,), (20, 29, 38), (150,), (40, 7)])
-def test_steps_have_the_same_bits_for_any_number_of_threads_and_in_every_run(lengths: tuple[int, ...]) -> None:
+def test_steps_have_the_same_bits_for_any_number_of_threads_and_in_every_run(
+    lengths: tuple[int, ...], changes: dict[str, Any]
+) -> None:
     results = []
     for threads in (1, 2, 3, 5, 1):
-        case = Case(K=40, width=48, chunk_size=150, label_batches=5 if len(lengths) == 2 else 0)
+        late = 5 if len(lengths) == 2 and not changes else 0
+        case = Case(K=40, width=48, chunk_size=150, label_batches=late, **changes)
         optimizer = Optimizer(case.model, case.model.settings)
         native = NativeTransformer(case.model, optimizer.adamw)
         contexts = [case.model.new_context() for _ in lengths]
@@ -65,7 +72,14 @@ def test_steps_have_the_same_bits_for_any_number_of_threads_and_in_every_run(len
             assert torch.equal(ours, first)
 
 
-@pytest.mark.parametrize("changes", [{}, {"lags": 7}, {"method": "copy"}, {"window": 0}, {"window": 9, "lags": 3}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({}, {"lags": 7}, {"method": "copy"}, {"window": 0}, {"window": 9, "lags": 3}),
+        *({"model": "two-token"}, {"model": "two-token", "method": "paper", "window": 9}),
+    ],
+    ids=str,
+)
 def test_steps_in_one_call_have_the_same_bits_as_one_by_one(changes: dict[str, Any]) -> None:
     case = Case(num_streams=3, **changes)
     models = [case.model, copy.deepcopy(case.model)]
@@ -104,8 +118,9 @@ def test_a_chunk_behind_an_unfinished_one_is_refused() -> None:
         native.train([[chunk_input(case.batch(), context)]])
 
 
-def test_either_engine_goes_on_from_the_moments_of_the_other() -> None:
-    case = Case(learning_rate=0.01)
+@MODELS
+def test_either_engine_goes_on_from_the_moments_of_the_other(model: str) -> None:
+    case = Case(model=model, learning_rate=0.01, weight_decay=0.1)
     pair = Pair(case)
     other = TorchTwin(pair)
     for i in range(12):
@@ -152,9 +167,10 @@ def test_fifty_steps_lose_as_much_as_those_of_torch() -> None:
     assert max(abs(ours - theirs) / theirs for ours, theirs in losses) < 2e-3
 
 
-@pytest.mark.parametrize("length", [1, 2, 8, 15, 16, 17, 31, 33])
-def test_chunks_of_any_length_behind_pasts_that_still_fill(length: int) -> None:
-    case = Case(S=length, window=11, depth=1)
+@MODELS
+@pytest.mark.parametrize("length", [1, 2, 8, 9, 15, 16, 17, 31, 33])
+def test_chunks_of_any_length_behind_pasts_that_still_fill(length: int, model: str) -> None:
+    case = Case(S=length, window=11, depth=1, model=model)
     pair = Pair(case)
     for i in range(3):
         pair.step([case.batch()], length * i)
@@ -171,8 +187,9 @@ def test_steps_with_many_classes(K: int, length: int) -> None:
         pair.check_gradients(2e-3)
 
 
-def test_classes_grow_between_steps() -> None:
-    case = Case(K=4, seen=2)
+@MODELS
+def test_classes_grow_between_steps(model: str) -> None:
+    case = Case(K=4, seen=2, model=model)
     pair = Pair(case)
     pair.step([case.batch()], 0)
     pair.trainer.grow(9, like=3)
@@ -207,8 +224,9 @@ def test_free_classes_stay_equal_to_the_bit() -> None:
     assert np.allclose(np.exp(log_probs).sum(-1), 1, atol=1e-5)
 
 
-def test_a_step_that_is_not_finite_changes_nothing() -> None:
-    case = Case()
+@MODELS
+def test_a_step_that_is_not_finite_changes_nothing(model: str) -> None:
+    case = Case(model=model)
     optimizer = Optimizer(case.model, case.model.settings)
     native, context = NativeTransformer(case.model, optimizer.adamw), case.model.new_context()
     native.step([stream_input(case.batch(), context)])
@@ -317,6 +335,8 @@ def test_what_it_cannot_compute_is_said() -> None:
     assert "float32" in str(unsupported(Case(precision="bfloat16").model))
     with pytest.raises(ValueError, match="bfloat16"):
         NativeTransformer(Case(precision="bfloat16").model)
+    assert unsupported(Case(model="two-token").model) is None
+    assert "with blocks" in str(unsupported(Case(model="two-token", method="copy").model))
 
 
 def test_inputs_of_any_layout_are_taken() -> None:

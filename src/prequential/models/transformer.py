@@ -80,7 +80,7 @@ class Transformer(nn.Module):
         self.output_heads = make_heads(settings, num_classes=num_classes)
         length = settings.window + self.tokens_per_example * (settings.chunk_size + MAX_LAG) + 1
         self.rotary = RotaryEmbedding(key_width=settings.key_width, max_length=length)
-        self._masks: dict[tuple[int, int], Tensor] = {}
+        self._masks: dict[tuple[int, int, int, bool], Tensor] = {}
         self._positions: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
         self._late_masks: dict[tuple[Any, ...], _LateMasks] = {}
 
@@ -343,12 +343,13 @@ class Transformer(nn.Module):
         return bias
 
     def _mask(self, tokens: int, window: int, num_heads: int, sees_itself: bool) -> Tensor:
-        made = self._masks.get((tokens, num_heads))
+        # all of it: where an example is two tokens, the masks of examples are others than those of as many tokens
+        made = self._masks.get(key := (tokens, window, num_heads, sees_itself))
         if made is None:
             made = sliding_window_bias(tokens, window, num_heads, sees_itself).to(self.rotary.table.device)
             if len(self._masks) >= CACHED:  # lengths vary only where a user feeds examples in odd numbers
                 self._masks.clear()
-            self._masks[tokens, num_heads] = made
+            self._masks[key] = made
         return made
 
 

@@ -11,7 +11,7 @@
 #endif
 
 // The number of the interface. It must equal ABI_VERSION in library.py, which says what is in it.
-extern "C" int prequential_abi_version() { return 1; }
+extern "C" int prequential_abi_version() { return 2; }
 
 // The hash of all sources that it was compiled from.
 extern "C" const char *prequential_sources() { return PREQUENTIAL_SOURCES; }

@@ -39,7 +39,7 @@ class ModelStruct(ctypes.Structure):
         *((name, _int) for name in ("num_parameters", "rotary_length", "rotary_columns_length")),
         *((name, _int) for name in ("features", "width", "num_heads")),
         *((name, _int) for name in ("mlp_width", "depth", "num_classes", "window")),
-        *((name, _int) for name in ("use_input", "has_softmax", "has_copy", "has_deep_copy")),
+        *((name, _int) for name in ("use_input", "has_softmax", "has_copy", "has_deep_copy", "tokens_per_example")),
     ]
 
 
@@ -108,7 +108,7 @@ def bind(
         len(model.rotary.table) + 16,
         *(model.features, settings.width, settings.effective_num_query_heads, settings.effective_mlp_width),
         *(len(model.blocks), model.num_classes, settings.window, settings.use_input),
-        *("softmax" in heads, "copy" in heads, "deep-copy" in heads),
+        *("softmax" in heads, "copy" in heads, "deep-copy" in heads, model.tokens_per_example),
     )
     alive.append(made)
     return Bound(ctypes.addressof(made), pointers, alive)
@@ -118,9 +118,10 @@ def parameters_in_order(model: Transformer) -> list[nn.Parameter]:
     """The parameters in the order that model.h says."""
     named = dict(model.named_parameters())
     names = ["embed.weight", "embed.bias"] if model.settings.use_input else ["constant"]
+    names += ["label_embedding.weight", "token_type.weight"] if model.tokens_per_example == 2 else []
     for i, block in enumerate(model.all_blocks):
         of_block = ["mlp_bias", "norm.weight", "norm.bias", "in_proj.weight", "out_proj.weight"]
-        of_block += ["key_labels.weight", "value_labels.weight"] if block.attention else []
+        of_block += ["key_labels.weight", "value_labels.weight"] if block.key_labels is not None else []
         names += [f"blocks.{i}.{name}" for name in of_block]
     names += [f"output_heads.{head}.{name}" for head in model.output_heads for name in HEADS[head]]
     if set(names) != set(named):
@@ -156,6 +157,6 @@ def transformer_functions() -> ctypes.CDLL:
     found.transformer_lerp.argtypes = [pointer, pointer, ctypes.c_double]
     found.transformer_append.argtypes = [
         *(pointer, ctypes.c_int64, pointer, pointer, pointer, pointer, pointer),
-        *(ctypes.c_int64, pointer, pointer),
+        *(ctypes.c_int64, ctypes.c_int64, pointer, pointer),
     ]
     return found

@@ -1,7 +1,8 @@
 // The blocks, forward and backward, on one stream in panels of 16 tokens.
 //
 // h + out_proj [gelu(u + mlp_bias), attention(q, k, v)] with (q, k, v, u) = in_proj norm(h); one key head serves all
-// query heads. The label of a token is added to its key and value, except where others see it without.
+// query heads. In the pi-transformer, the label of a token is added to its key and value, except where others see it
+// without. In the 2-token transformer it is the token behind it.
 #pragma once
 #include "pass.h"
 
@@ -30,22 +31,23 @@ INLINE void rotate_rows(const float *rotary, int K, int at, long n, const float 
   rotate_row(table + i, n * K - i, from + i, to + i);
 }
 
-// The input of the first block: embed(x), or the constant.
+// embed(x) of the examples, or the constant: the input of the first block, unless labels are tokens.
 static void embed(Pass &pass, const Share &share) {
   const Net &net = pass.net;
-  const int D = net.D, F = net.F, S = pass.plan.S, F16 = pass.F16;
-  for (int p = share.first; p < share.last; p++) {
-    float *h = pass.h + (long)p * D * PANEL;
+  const Panels &examples = pass.plan.examples;
+  const int D = net.D, F = net.F, F16 = pass.F16;
+  for (int p = share.first_examples; p < share.last_examples; p++) {
+    float *h = (pass.plan.in_pairs ? pass.embedded : pass.h) + (long)p * D * PANEL;
     if (!net.model.use_input) {
       const float *constant = net.value(0);
       for (int d = 0; d < D; d++) store2(h + d * PANEL, fill(constant[d]), fill(constant[d]));
     } else {
       const float *weight = net.value(0), *bias = net.value(1);
-      const int n = std::min(PANEL, S - p * PANEL);
+      const int n = examples.in(p);
       const float *x = pass.stream.x + (long)p * PANEL * F;
       float *panel = pass.x_panel + (long)p * F * PANEL;
       from_tokens(x, F, n, F, panel);
-      multiply<false>(D, F, weight, F, panel, pass.plan.half(p),
+      multiply<false>(D, F, weight, F, panel, examples.half(p),
                       [&](int d, v8 a, v8 b) { store2(h + d * PANEL, a + bias[d], b + bias[d]); });
       if (pass.train) {
         float *to = pass.x_tokens + (long)p * PANEL * F16;
@@ -53,7 +55,8 @@ static void embed(Pass &pass, const Share &share) {
           for (int f = 0; f < F16; f++) to[t * F16 + f] = t < n && f < F ? x[t * F + f] : 0.0f;
       }
     }
-    if (pass.embedded) std::memcpy(pass.embedded + (long)p * D * PANEL, h, sizeof(float) * D * PANEL);
+    if (pass.embedded && !pass.plan.in_pairs)
+      std::memcpy(pass.embedded + (long)p * D * PANEL, h, sizeof(float) * D * PANEL);
   }
 }
 
@@ -93,7 +96,7 @@ static void gather_columns(Pass &pass, int l, const Share &share) {
   const Stream &s = pass.stream;
   const Plan &plan = pass.plan;
   BlockWork &b = pass.blocks[l];
-  const int K = net.K, S = plan.S, P = plan.P;
+  const int K = net.K, T = plan.tokens.n, P = plan.P;
   for (int p = share.first; p < share.last; p++) {
     const float *in = pass.in + (long)p * net.I * PANEL;
     to_tokens(in + net.D * PANEL, K, pass.k_tokens + (long)p * PANEL * K, K);
@@ -112,8 +115,9 @@ static void gather_columns(Pass &pass, int l, const Share &share) {
       std::memcpy(b.keys + (long)from * K, s.keys + start, sizeof(float) * count * K);
     std::memcpy(b.values + (long)from * K, s.values + start, sizeof(float) * count * K);
   }
-  const float *key_labels = s.y ? net.block(l, KEY_LABELS) : nullptr;
-  const float *value_labels = s.y ? net.block(l, VALUE_LABELS) : nullptr;
+  const bool adds_labels = s.y && net.label_tables;
+  const float *key_labels = adds_labels ? net.block(l, KEY_LABELS) : nullptr;
+  const float *value_labels = adds_labels ? net.block(l, VALUE_LABELS) : nullptr;
   auto place = [&](int t, int column) {
     float *key = b.keys + (long)column * K;
     const float *k = pass.k_tokens + (long)t * K;
@@ -123,14 +127,14 @@ static void gather_columns(Pass &pass, int l, const Share &share) {
       std::memcpy(key, k, sizeof(float) * K);
     std::memcpy(b.values + (long)column * K, pass.v_tokens + (long)t * K, sizeof(float) * K);
   };
-  const int first = share.first * PANEL, last = std::min(S, share.last * PANEL);
+  const int first = share.first * PANEL, last = std::min(T, share.last * PANEL);
   for (int t = first; t < last; t++) {
-    if (plan.any_unlabeled) place(t, P + S + t);
-    if (s.y) {
+    if (plan.any_unlabeled) place(t, P + T + t);
+    if (adds_labels) {
       float *k = pass.k_tokens + (long)t * K, *v = pass.v_tokens + (long)t * K;
       for (int i = 0; i < K; i++) k[i] += key_labels[s.y[t] * K + i], v[i] += value_labels[s.y[t] * K + i];
-      place(t, P + t);
     }
+    if (s.y) place(t, P + t);
   }
   if (s.new_keys && first < last) {
     const long at = (long)l * s.new_block_stride + (long)first * K;
@@ -144,7 +148,7 @@ static void attend(Pass &pass, int l, int p) {
   const Net &net = pass.net;
   BlockWork &b = pass.blocks[l];
   const int K = net.K;
-  const bool half = pass.plan.half(p);
+  const bool half = pass.plan.tokens.half(p);
   const Sight *sights[2] = {&pass.plan.labeled[p], &pass.plan.unlabeled[p]};
   const int rows = pass.weight_row[p + 1] - pass.weight_row[p];
   for (int head = 0; head < net.H; head++) {
@@ -191,7 +195,7 @@ static void block_forward(Pass &pass, int l, const Share &share) {
   BlockWork &b = pass.blocks[l];
   const int D = net.D, I = net.I, J = net.J, HID = net.HID, first = share.first, panels = share.last - share.first;
   const int u_row = I - HID;
-  const bool half = panels && pass.plan.half(share.last - 1);
+  const bool half = panels && pass.plan.tokens.half(share.last - 1);
   for (int p = first; p < share.last; p++) {
     const long at = (long)p * D * PANEL;
     layer_norm(D, pass.h + at, net.block(l, NORM_WEIGHT), net.block(l, NORM_BIAS), b.hat + at, pass.normed + at,
@@ -233,8 +237,8 @@ static void block_forward(Pass &pass, int l, const Share &share) {
 static void attend_backward(Pass &pass, int l, int p, const Strip &strip, float *d_keys, float *d_values) {
   const Net &net = pass.net;
   BlockWork &b = pass.blocks[l];
-  const int K = net.K, D = net.D, P = pass.plan.P, K16 = pass.K16, width = pass.plan.width(p);
-  const bool half = pass.plan.half(p);
+  const int K = net.K, D = net.D, P = pass.plan.P, K16 = pass.K16, width = pass.plan.tokens.width(p);
+  const bool half = pass.plan.tokens.half(p);
   const long stride = D + PANEL;
   const Sight *sights[2] = {&pass.plan.labeled[p], &pass.plan.unlabeled[p]};
   const int rows = pass.weight_row[p + 1] - pass.weight_row[p];
@@ -285,7 +289,7 @@ static void attend_backward(Pass &pass, int l, int p, const Strip &strip, float 
 static void keys_backward(Pass &pass, BlockWork &b, const float *d_columns, const Share &share) {
   const Net &net = pass.net;
   const Plan &plan = pass.plan;
-  const int K = net.K, S = plan.S, K16 = pass.K16;
+  const int K = net.K, T = plan.tokens.n, K16 = pass.K16;
   const long size = (long)pass.new_columns() * K16;  // of one strip's keys, and of its values
   auto sum_strips = [&](int column, float *key, float *value) {
     for (int i = 0; i < K; i++) key[i] = value[i] = 0;
@@ -295,11 +299,11 @@ static void keys_backward(Pass &pass, BlockWork &b, const float *d_columns, cons
   };
   for (int t = share.first * PANEL; t < share.last * PANEL; t++) {
     float *k = pass.k_tokens + (long)t * K, *v = pass.v_tokens + (long)t * K;
-    if (t < S && plan.any_unlabeled)
-      sum_strips(S + t, k, v);
+    if (t < T && plan.any_unlabeled)
+      sum_strips(T + t, k, v);
     else
       for (int i = 0; i < K; i++) k[i] = v[i] = 0;
-    if (t >= S) continue;
+    if (t >= T) continue;
     float *key = b.d_keys + (long)t * K16, *value = b.d_values + (long)t * K16;
     sum_strips(t, key, value);
     if (net.rotates()) {
@@ -322,7 +326,7 @@ static void block_backward(Pass &pass, int l, const Share &share) {
   BlockWork &b = pass.blocks[l];
   const int D = net.D, I = net.I, J = net.J, HID = net.HID, first = share.first, panels = share.last - share.first;
   const int u_row = I - HID;
-  const bool half = panels && pass.plan.half(share.last - 1);
+  const bool half = panels && pass.plan.tokens.half(share.last - 1);
   const long wide = (long)first * D * PANEL;
   std::memcpy(b.d_out + wide, pass.d_h + wide, sizeof(float) * panels * D * PANEL);
   multiply_panels<true>(J, D, net.block(l, OUT_PROJ), J, pass.d_h + wide, panels, half, [&](int p, int i, v8 x, v8 y) {

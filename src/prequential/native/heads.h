@@ -1,13 +1,13 @@
-// The output heads on one stream in panels of 16 tokens: log-probabilities, and when training, their gradients.
+// The output heads on one stream in panels of 16 examples: log-probabilities, and when training, their gradients.
 //
 // Every head has its own loss. A copy head adds up attention weights by label as it goes over the columns; only where
 // log-probabilities are asked for is there anything of the size of all classes, and never classes times window.
 #pragma once
-#include "blocks.h"
+#include "pairs.h"
 
 namespace prequential {
 
-// The prior of labels not seen yet (labels.log_class_prior) for the tokens of a panel: 0 for labels seen; all others
+// The prior of labels not seen yet (labels.log_class_prior) for the examples of a panel: 0 for labels seen; all others
 // together weigh as much as one of these.
 struct Prior {
   int32_t seen[PANEL];
@@ -40,28 +40,29 @@ struct Prior {
 
 // Log-probabilities of a panel, [NC][16], to the caller's (S, NC)
 static void write_log_probs(const Pass &pass, int head, int p, const float *panel, float *tokens) {
-  const int NC = pass.net.NC, S = pass.plan.S, n = std::min(PANEL, S - p * PANEL);
+  const int NC = pass.net.NC, S = pass.plan.examples.n, n = pass.plan.examples.in(p);
   to_tokens(panel, NC, tokens, NC);
   std::memcpy(pass.stream.log_probs + ((long)head * S + p * PANEL) * NC, tokens, sizeof(float) * n * NC);
 }
 
-// softmax(readout norm(h)), as the head with this number, on a strip. Adds to the gradient d_h of the trunk.
+// softmax(readout norm(h)), as the head with this number, on a strip. Adds to the gradient of the trunk.
 static void softmax_head(Pass &pass, int head, int number_of_strip) {
   const Net &net = pass.net;
   const Stream &s = pass.stream;
   Strip &strip = pass.strips[number_of_strip];
-  const int D = net.D, NC = net.NC, S = pass.plan.S;
+  const Panels &examples = pass.plan.examples;
+  const int D = net.D, NC = net.NC;
   const float *weight = net.value(net.softmax), *norm_bias = net.value(net.softmax + 1);
   const float *readout = net.value(net.softmax + 2), *bias = net.value(net.softmax + 3);
   float inverse_std[PANEL], *d_norm = pass.train ? pass.d_readout_norm + (long)number_of_strip * 2 * D : nullptr;
   if (pass.train) std::memset(d_norm, 0, sizeof(float) * 2 * D);
-  for (int p = strip.first; p < strip.last; p++) {
-    const int n = std::min(PANEL, S - p * PANEL);
-    layer_norm(D, pass.h + (long)p * D * PANEL, weight, norm_bias, strip.hat, strip.normed, inverse_std);
+  for (int p = strip.first_examples; p < strip.last_examples; p++) {
+    const int n = examples.in(p);
+    layer_norm(D, pass.trunk + (long)p * D * PANEL, weight, norm_bias, strip.hat, strip.normed, inverse_std);
     float *z = pass.train ? pass.d_logits + (long)p * NC * PANEL : strip.exponentials;
     const Prior prior(net, s, p * PANEL, n);
     v8 m0 = fill(-FLT_MAX), m1 = m0, sum0 = fill(0.0f), sum1 = sum0;
-    const bool half = pass.plan.half(p);
+    const bool half = examples.half(p);
     multiply<false>(NC, D, readout, D, strip.normed, half, [&](int k, v8 x, v8 y) {
       x += bias[k], y += bias[k];
       if (!prior.flat) x += prior.log_weight(k, 0), y += prior.log_weight(k, 8);
@@ -98,9 +99,8 @@ static void softmax_head(Pass &pass, int head, int number_of_strip) {
     }
     for (int t = 0; t < n; t++) z[s.y[p * PANEL + t] * PANEL + t] -= pass.loss_weight;
     to_tokens(strip.normed, D, pass.readout_tokens + (long)p * PANEL * pass.D16, pass.D16);
-    float *d_normed = pass.d_normed + (long)p * D * PANEL;
-    multiply_long_columns(D, NC, readout, D, z, half, d_normed);
-    layer_norm_backward(D, d_normed, strip.hat, weight, inverse_std, pass.d_h + (long)p * D * PANEL, d_norm,
+    multiply_long_columns(D, NC, readout, D, z, half, strip.d_normed);
+    layer_norm_backward(D, strip.d_normed, strip.hat, weight, inverse_std, pass.d_trunk + (long)p * D * PANEL, d_norm,
                         d_norm + D);
   }
 }
@@ -126,13 +126,13 @@ struct CopyHead {
         query_tokens(p.copy_query_tokens[number]), inverse_norm(p.copy_norm[number]), d_query(p.d_copy_query[number]) {}
 
   void run(int head, const Share &share) {
-    for (int p = share.first; p < share.last; p++) normalize(p);
+    for (int p = share.first_examples; p < share.last_examples; p++) normalize(p);
     if (pass.stream.new_example_keys)
-      for (int t = share.first * PANEL; t < std::min(pass.plan.S, share.last * PANEL); t++)
+      for (int t = share.first_examples * PANEL; t < std::min(pass.plan.examples.n, share.last_examples * PANEL); t++)
         std::memcpy(pass.stream.new_example_keys + (long)t * net.W + offset, key_tokens + (long)t * W16,
                     sizeof(float) * W);
     share.barrier.wait();  // all keys are there
-    const long size = (long)pass.tokens() * W16;
+    const long size = (long)pass.plan.examples.padded() * W16;
     for (int i = share.first_strip; i < share.last_strip; i++) {
       float *d_keys = nullptr, *d_scalars = nullptr;
       if (pass.train) {
@@ -140,13 +140,13 @@ struct CopyHead {
         std::memset(d_keys, 0, sizeof(float) * size);
         std::memset(d_scalars, 0, sizeof(float) * 3);
       }
-      for (int p = pass.strips[i].first; p < pass.strips[i].last; p++)
+      for (int p = pass.strips[i].first_examples; p < pass.strips[i].last_examples; p++)
         compare(head, p, pass.strips[i], d_keys, d_scalars);
       for (int j = 0; pass.train && j < 3; j++) d_scalars[j] *= SPEEDUP;
     }
     if (!pass.train) return;
     share.barrier.wait();  // all strips have added what they found
-    for (int p = share.first; p < share.last; p++) normalize_backward(p);
+    for (int p = share.first_examples; p < share.last_examples; p++) normalize_backward(p);
   }
 
  private:
@@ -171,21 +171,21 @@ struct CopyHead {
   int64_t label(int column) const {
     return column < pass.plan.PE ? pass.stream.example_labels[column] : pass.stream.y[column - pass.plan.PE];
   }
-  float column_at(int column) const { return (column - pass.plan.example_origin) / (float)net.C; }
+  float column_at(int column) const { return (column - pass.plan.example_origin) / (float)net.C_examples; }
 
   void compare(int head, int p, Strip &strip, float *d_keys, float *d_scalars) {
     float *weight = strip.copy_weight, *by_label = strip.by_label;
     const Stream &s = pass.stream;
     const Plan &plan = pass.plan;
-    const Sight &sight = plan.examples[p];
-    const bool half = plan.half(p);
-    const int PE = plan.PE, n = std::min(PANEL, plan.S - p * PANEL), first = sight.first, last = sight.last;
+    const Sight &sight = plan.in_heads[p];
+    const bool half = plan.examples.half(p);
+    const int PE = plan.PE, n = plan.examples.in(p), first = sight.first, last = sight.last;
     const int past = std::max(0, std::min(last, PE) - first);
     const int fresh = std::max(first, PE), num_fresh = std::max(0, last - fresh);
     const float *q = query + (long)p * W * PANEL;
     float null_score[PANEL], position[PANEL];
     for (int t = 0; t < PANEL; t++) {
-      position[t] = plan.example_at(p * PANEL + t) / (float)net.C;
+      position[t] = plan.example_at(p * PANEL + t) / (float)net.C_examples;
       null_score[t] = position[t] * slope + null_logit;
     }
     v8 m0 = load(null_score), m1 = load(null_score + 8);
@@ -269,7 +269,7 @@ struct CopyHead {
       const long at = (long)(fresh - PE) * W16;
       multiply<true>(W, num_fresh, key_tokens + at, W16, of_fresh, half,
                      [&](int i, v8 x, v8 y) { add2(d_q + i * PANEL, x, y); });
-      multiply_tokens(num_fresh, W, plan.width(p), of_fresh, query_tokens + (long)p * PANEL * W16, W16, d_keys + at,
+      multiply_tokens(num_fresh, W, plan.examples.width(p), of_fresh, query_tokens + (long)p * PANEL * W16, W16, d_keys + at,
                       W16);
     }
     v8 along = fill(0.0f);
@@ -284,7 +284,7 @@ struct CopyHead {
     const float *d_keys = pass.d_copy_keys[number] + (long)p * PANEL * W16;
     for (int i = 0; i < PANEL * W16; i += 8) store(sum_tokens + i, load(d_keys + i));
     for (size_t strip = 1; strip < pass.strips.size(); strip++) {
-      d_keys += (long)pass.tokens() * W16;
+      d_keys += (long)pass.plan.examples.padded() * W16;
       for (int i = 0; i < PANEL * W16; i += 8) store(sum_tokens + i, load(sum_tokens + i) + load(d_keys + i));
     }
     from_tokens(sum_tokens, W16, PANEL, W, d_key);
@@ -305,17 +305,17 @@ struct CopyHead {
   }
 };
 
-// All heads of the model, in the order of its predictions. Leaves the gradient of the trunk in d_h, and that of the
+// All heads of the model, in the order of its predictions. Leaves the gradient of the trunk in d_trunk, and that of the
 // embedding that does not go through the blocks in d_embedded.
 static void heads(Pass &pass, const Share &share) {
   const Net &net = pass.net;
-  const int D = net.D, W = net.W_deep, first = share.first, panels = share.last - share.first;
+  const int D = net.D, W = net.W_deep, first = share.first_examples, panels = share.last_examples - first;
   const long wide = (long)first * D * PANEL, deep = (long)first * W * PANEL;
   if (pass.train) {
-    std::memset(pass.d_h + wide, 0, sizeof(float) * panels * D * PANEL);
+    std::memset(pass.d_trunk + wide, 0, sizeof(float) * panels * D * PANEL);
     if (pass.d_embedded) std::memset(pass.d_embedded + wide, 0, sizeof(float) * panels * D * PANEL);
   }
-  const bool half = panels && pass.plan.half(share.last - 1);
+  const bool half = panels && pass.plan.examples.half(share.last_examples - 1);
   int head = 0;
   if (net.model.has_softmax) {
     for (int i = share.first_strip; i < share.last_strip; i++) softmax_head(pass, head, i);
@@ -324,17 +324,17 @@ static void heads(Pass &pass, const Share &share) {
   if (net.model.has_copy) CopyHead(pass, 0, pass.embedded, pass.d_embedded).run(head++, share);
   if (!net.model.has_deep_copy) return;
   const float *projection = net.value(net.deep_copy + 3);
-  multiply_panels<false>(W, D, projection, D, pass.h + wide, panels, half,
+  multiply_panels<false>(W, D, projection, D, pass.trunk + wide, panels, half,
                          [&](int p, int i, v8 x, v8 y) { store2(pass.projected + deep + (p * W + i) * PANEL, x, y); });
   if (pass.train) {
     std::memset(pass.d_projected + deep, 0, sizeof(float) * panels * W * PANEL);
-    for (int p = first; p < share.last; p++)
-      to_tokens(pass.h + (long)p * D * PANEL, D, pass.trunk_tokens + (long)p * PANEL * pass.D16, pass.D16);
+    for (int p = first; p < share.last_examples; p++)
+      to_tokens(pass.trunk + (long)p * D * PANEL, D, pass.trunk_tokens + (long)p * PANEL * pass.D16, pass.D16);
   }
   CopyHead(pass, 1, pass.projected, pass.d_projected).run(head, share);
   if (pass.train)
     multiply_panels<true>(D, W, projection, D, pass.d_projected + deep, panels, half, [&](int p, int i, v8 x, v8 y) {
-      add2(pass.d_h + wide + ((long)p * D + i) * PANEL, x, y);
+      add2(pass.d_trunk + wide + ((long)p * D + i) * PANEL, x, y);
     });
 }
 

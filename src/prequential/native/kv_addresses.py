@@ -15,11 +15,11 @@ def current_addresses(cache: KVCache, depth: int, width: int, value_bytes: int) 
     return keys + 4 * width * start, values + value_bytes * start, room * width, stop - start
 
 
-def next_addresses(cache: KVCache, depth: int, width: int, value_bytes: int) -> tuple[int, int]:
-    """Where the key and the value of the next token of a cache go."""
-    row = cache.room_for(1)
+def next_addresses(cache: KVCache, depth: int, width: int, value_bytes: int, tokens: int = 1) -> tuple[int, int]:
+    """Where the keys and the values of the next tokens of a cache go."""
+    row = cache.room_for(tokens)
     keys, values, room = buffer_addresses(cache, depth, width)
-    if row >= room:
+    if row + tokens > room:
         raise ValueError(f"the KV cache has room for {room} tokens, and all are in use")
     return keys + 4 * width * row, values + value_bytes * row
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from prequential.native.build import FOLDER, sources_hash, targets
 
-ABI_VERSION = 1  # of the functions in the library; abi.cpp says the same number
+ABI_VERSION = 2  # of the functions in the library; abi.cpp says the same number
 PATH_VARIABLE = "PREQUENTIAL_NATIVE_LIBRARY"  # names another library, such as one with sanitizers
 
 _lock = threading.Lock()

@@ -89,7 +89,7 @@ static void copy_one(Pass &pass, int parameter, int W, int offset, const float *
   const Net &net = pass.net;
   const Stream &s = pass.stream;
   const Plan &plan = pass.plan;
-  const Sight &sight = plan.examples[0];
+  const Sight &sight = plan.in_heads[0];
   const float temperature = std::exp(SPEEDUP * net.value(parameter)[0]), slope = SPEEDUP * net.value(parameter + 1)[0];
   const int first = sight.first, count = sight.count(), NC = net.NC;
   float *query = pass.arena.floats(W), *score = pass.arena.floats(count + 8), *by_label = pass.arena.floats(NC + 8);
@@ -98,13 +98,13 @@ static void copy_one(Pass &pass, int parameter, int W, int offset, const float *
   if (s.new_example_keys) std::memcpy(s.new_example_keys + offset, query, sizeof(float) * W);
   if (!log_probs) return;
   for (int w = 0; w < W; w++) query[w] *= temperature;
-  const float null_score = plan.example_at(0) / (float)net.C * slope + SPEEDUP * net.value(parameter + 2)[0];
+  const float null_score = plan.example_at(0) / (float)net.C_examples * slope + SPEEDUP * net.value(parameter + 2)[0];
   multiply_vector(count, W, s.example_keys + (long)first * net.W + offset, net.W, query, score);
   for (int i = count; i < ceil_to(count, 8); i++) score[i] = NEVER;
   const i8 eight = {0, 1, 2, 3, 4, 5, 6, 7};
   v8 all = fill(null_score);
   for (int i = 0; i < count; i += 8) {
-    const v8 position = __builtin_convertvector(eight + (first + i - plan.example_origin), v8) / (float)net.C;
+    const v8 position = __builtin_convertvector(eight + (first + i - plan.example_origin), v8) / (float)net.C_examples;
     const v8 x = load(score + i) + position * slope;
     all = larger(all, x);
     store(score + i, x);
@@ -148,35 +148,35 @@ static void softmax_one(Pass &pass, const float *h, float *normed, float *log_pr
   for (int k = 0; k < NC; k++) log_probs[k] = z[k] - all;
 }
 
-static void forward_one(Pass &pass) {
-  const Net &net = pass.net;
-  const Stream &s = pass.stream;
-  const Plan &plan = pass.plan;
-  Arena &arena = pass.arena;
-  arena.restart();
+// One token in the blocks: what it sees, and where all of it stands in the rotary table.
+struct OneToken {
+  const float *keys, *values;  // of the past that it sees, of the first block; the others' are `block_stride` further on
+  int64_t block_stride;
+  int count, place;               // how many these are, and where the first stands
+  int more_count = 0, more_place = 0;  // the same of columns beside the past
+  int at = 0;                     // where it stands itself
+};
+
+// The blocks on one token h (D). Of each block l with (q, k, v, u) in `in`: `more`(l, in, keys, values) writes the columns
+// beside the past (more_count, K), and `keep`(l, in) is given the new key and value. Without `to_heads`, h behind the
+// last block is not needed.
+template <class More, class Keep>
+static void blocks_one(const Net &net, Arena &arena, const OneToken &token, float *h, bool to_heads, More more, Keep keep) {
   const int D = net.D, H = net.H, K = net.K, HID = net.HID, u_row = net.I - HID;
-  const Sight &sight = plan.labeled[0];
-  const int first = sight.first, count = sight.count(), waiting = plan.waiting;
-  const int from = waiting ? ceil_to(count, PANEL) : count;  // of those that wait for their labels, among the scores
-  const long stride = ceil_to(from + waiting, PANEL);
-  float *waiting_keys = arena.floats((size_t)waiting * K), *waiting_values = arena.floats((size_t)waiting * K);
-  float *more = arena.floats(waiting ? D : 0);
-  float *h = arena.floats(D), *normed = arena.floats(D), *in = arena.floats(net.I), *joined = arena.floats(net.J);
+  const int count = token.count, beside = token.more_count;
+  const int from = beside ? ceil_to(count, PANEL) : count;  // where columns beside the past are among the scores
+  const long stride = ceil_to(from + beside, PANEL);
+  float *more_keys = arena.floats((size_t)beside * K), *more_values = arena.floats((size_t)beside * K);
+  float *more_found = arena.floats(beside ? D : 0);
+  float *normed = arena.floats(D), *in = arena.floats(net.I), *joined = arena.floats(net.J);
   float *q = arena.floats(D), *scores = arena.floats(H * stride), *panel = arena.floats((size_t)K * PANEL);
   float *inverse_sum = arena.floats(H), *out = arena.floats(D);
-  if (net.model.use_input) {
-    multiply_vector(D, net.F, net.value(0), net.F, s.x, h);
-    for (int d = 0; d < D; d++) h[d] += net.value(1)[d];
-  } else {
-    std::memcpy(h, net.value(0), sizeof(float) * D);
-  }
-  const int num_softmax = net.model.has_softmax ? 1 : 0;
-  float *of_copy = s.log_probs ? s.log_probs + (long)num_softmax * net.NC : nullptr;
-  if (net.model.has_copy) copy_one(pass, net.copy, D, 0, h, of_copy);
   const float scale = 1.0f / std::sqrt((float)K);
   for (int l = 0; l < net.L; l++) {
     layer_norm_one(D, h, net.block(l, NORM_WEIGHT), net.block(l, NORM_BIAS), normed);
     multiply_vector(net.I, D, net.block(l, IN_PROJ), D, normed, in);
+    if (net.attention) keep(l, in);
+    if (l == net.L - 1 && !to_heads) return;
     const float *bias = net.block(l, MLP_BIAS), *u = in + u_row;
     int i = 0;
     v8 y, slope;
@@ -192,44 +192,114 @@ static void forward_one(Pass &pass) {
       for (int head = 0; head < H; head++) {
         float *to = q + head * K;
         for (int k = 0; k < K; k++) to[k] = in[head * K + k] * scale;
-        if (net.rotates()) rotate_row(net.model.rotary + (long)plan.at(0) * K, K, to, to);
+        if (net.rotates()) rotate_row(net.model.rotary + (long)token.at * K, K, to, to);
       }
-      const float *keys = s.keys + l * s.block_stride, *values = s.values + l * s.block_stride;
-      score_one(net, keys + (long)first * K, count, first - plan.origin, q, scores, stride, panel);
-      for (int m = 0; m < waiting; m++) {  // what labels have added is taken away again
-        const int64_t label = s.example_labels[plan.PE - plan.P + plan.first_waiting + m];
-        const long at = (long)(plan.first_waiting + m) * K, to = (long)m * K;
-        for (int k = 0; k < K; k++) {
-          waiting_keys[to + k] = keys[at + k] - net.block(l, KEY_LABELS)[label * K + k];
-          waiting_values[to + k] = values[at + k] - net.block(l, VALUE_LABELS)[label * K + k];
-        }
+      const float *keys = token.keys + l * token.block_stride, *values = token.values + l * token.block_stride;
+      score_one(net, keys, count, token.place, q, scores, stride, panel);
+      if (beside) {
+        more(l, in, more_keys, more_values);
+        score_one(net, more_keys, beside, token.more_place, q, scores + from, stride, panel);
       }
-      if (waiting)
-        score_one(net, waiting_keys, waiting, plan.first_waiting - plan.origin, q, scores + from, stride, panel);
-      softmax_scores_one(net, scores, stride, count, from, from + waiting, inverse_sum);
-      mix_values_one(net, values + (long)first * K, count, scores, stride, inverse_sum, joined + HID);
-      if (waiting) {
-        mix_values_one(net, waiting_values, waiting, scores + from, stride, inverse_sum, more);
-        for (int d = 0; d < H * K; d++) joined[HID + d] += more[d];
-      }
-      if (s.new_keys) {
-        const float *key_label = s.y ? net.block(l, KEY_LABELS) + s.y[0] * K : nullptr;
-        const float *value_label = s.y ? net.block(l, VALUE_LABELS) + s.y[0] * K : nullptr;
-        for (int k = 0; k < K; k++) {
-          s.new_keys[l * s.new_block_stride + k] = in[D + k] + (s.y ? key_label[k] : 0.0f);
-          s.new_values[l * s.new_block_stride + k] = in[D + K + k] + (s.y ? value_label[k] : 0.0f);
-        }
+      softmax_scores_one(net, scores, stride, count, from, from + beside, inverse_sum);
+      mix_values_one(net, values, count, scores, stride, inverse_sum, joined + HID);
+      if (beside) {
+        mix_values_one(net, more_values, beside, scores + from, stride, inverse_sum, more_found);
+        for (int d = 0; d < H * K; d++) joined[HID + d] += more_found[d];
       }
     }
     multiply_vector(D, net.J, net.block(l, OUT_PROJ), net.J, joined, out);
     for (int d = 0; d < D; d++) h[d] += out[d];
   }
+}
+
+// The token of a label y in the 2-token transformer, behind that of its x, whose keys and values (L, K) are given:
+// writes its own to `to_keys` and `to_values`. `keys` and `values` are the so many tokens before both.
+static void label_token_one(const Net &net, Arena &arena, int64_t y, const float *keys, const float *values,
+                            int64_t block_stride, int past, const float *x_keys, const float *x_values, int64_t x_stride,
+                            float *to_keys, float *to_values, int64_t to_stride) {
+  if (!net.attention) return;
+  const int D = net.D, K = net.K, count = std::min(past, net.C - 1), origin = std::max(0, past - net.C);
+  const long first = (long)(past - count) * K;
+  OneToken token = {keys + first, values + first, block_stride, count, past - count - origin};
+  token.more_count = 2, token.more_place = past - origin, token.at = token.more_place + 1;  // that of x, and itself
+  arena.restart();
+  float *h = arena.floats(D);
+  const float *label = net.value(net.label_embedding) + y * D, *type = net.value(net.token_type) + D;
+  for (int d = 0; d < D; d++) h[d] = label[d] + type[d];
+  blocks_one(
+      net, arena, token, h, false,
+      [&](int l, const float *in, float *more_keys, float *more_values) {
+        std::memcpy(more_keys, x_keys + l * x_stride, sizeof(float) * K);
+        std::memcpy(more_values, x_values + l * x_stride, sizeof(float) * K);
+        std::memcpy(more_keys + K, in + D, sizeof(float) * K);
+        std::memcpy(more_values + K, in + D + K, sizeof(float) * K);
+      },
+      [&](int l, const float *in) {
+        std::memcpy(to_keys + l * to_stride, in + D, sizeof(float) * K);
+        std::memcpy(to_values + l * to_stride, in + D + K, sizeof(float) * K);
+      });
+}
+
+static void forward_one(Pass &pass) {
+  const Net &net = pass.net;
+  const Stream &s = pass.stream;
+  const Plan &plan = pass.plan;
+  Arena &arena = pass.arena;
+  arena.restart();
+  const int D = net.D, K = net.K;
+  const int first = plan.labeled[0].begin[0], count = std::min(plan.P, plan.labeled[0].end[0]) - first;
+  const bool sees_itself = net.label_tokens && net.attention;
+  OneToken token = {s.keys + (long)first * K, s.values + (long)first * K, s.block_stride, count, first - plan.origin};
+  token.at = plan.at(0);
+  token.more_count = sees_itself ? 1 : plan.waiting;
+  token.more_place = sees_itself ? token.at : plan.first_waiting - plan.origin;
+  float *h = arena.floats(D), *normed = arena.floats(D), *out = arena.floats(D);
+  if (net.model.use_input) {
+    multiply_vector(D, net.F, net.value(0), net.F, s.x, h);
+    for (int d = 0; d < D; d++) h[d] += net.value(1)[d];
+  } else {
+    std::memcpy(h, net.value(0), sizeof(float) * D);
+  }
+  const int num_softmax = net.model.has_softmax ? 1 : 0;
+  float *of_copy = s.log_probs ? s.log_probs + (long)num_softmax * net.NC : nullptr;
+  if (net.model.has_copy) copy_one(pass, net.copy, D, 0, h, of_copy);
+  for (int d = 0; net.label_tokens && d < D; d++) h[d] += net.value(net.token_type)[d];
+  blocks_one(
+      net, arena, token, h, true,
+      [&](int l, const float *in, float *keys, float *values) {
+        if (sees_itself) {
+          std::memcpy(keys, in + D, sizeof(float) * K);
+          std::memcpy(values, in + D + K, sizeof(float) * K);
+          return;
+        }
+        for (int m = 0; m < plan.waiting; m++) {  // what labels have added is taken away again
+          const int64_t label = s.example_labels[plan.PE - plan.P + plan.first_waiting + m];
+          const long at = l * s.block_stride + (long)(plan.first_waiting + m) * K, to = (long)m * K;
+          for (int k = 0; k < K; k++) {
+            keys[to + k] = s.keys[at + k] - net.block(l, KEY_LABELS)[label * K + k];
+            values[to + k] = s.values[at + k] - net.block(l, VALUE_LABELS)[label * K + k];
+          }
+        }
+      },
+      [&](int l, const float *in) {
+        if (!s.new_keys) return;
+        const bool adds_label = s.y && net.label_tables;
+        const float *key_label = adds_label ? net.block(l, KEY_LABELS) + s.y[0] * K : nullptr;
+        const float *value_label = adds_label ? net.block(l, VALUE_LABELS) + s.y[0] * K : nullptr;
+        for (int k = 0; k < K; k++) {
+          s.new_keys[l * s.new_block_stride + k] = in[D + k] + (adds_label ? key_label[k] : 0.0f);
+          s.new_values[l * s.new_block_stride + k] = in[D + K + k] + (adds_label ? value_label[k] : 0.0f);
+        }
+      });
   if (num_softmax && s.log_probs) softmax_one(pass, h, normed, s.log_probs);
   if (net.model.has_deep_copy) {
     multiply_vector(net.W_deep, D, net.value(net.deep_copy + 3), D, h, out);
     float *to = of_copy ? of_copy + (net.model.has_copy ? (long)net.NC : 0) : nullptr;
     copy_one(pass, net.deep_copy, net.W_deep, net.model.has_copy ? D : 0, out, to);
   }
+  if (net.label_tokens && s.y && s.new_keys)
+    label_token_one(net, arena, s.y[0], s.keys, s.values, s.block_stride, plan.P, s.new_keys, s.new_values,
+                    s.new_block_stride, s.new_keys + K, s.new_values + K, s.new_block_stride);
 }
 
 }  // namespace prequential

@@ -16,7 +16,7 @@ extern "C" {
 int transformer_forward(const Model* model, const Stream* stream, int threads);
 int transformer_append(
     const Model* model, int64_t y, const float* new_keys, const float* new_values, const float* new_example_keys,
-    float* keys, float* values, int64_t block_stride, float* example_keys, int64_t* example_labels
+    float* keys, float* values, int64_t block_stride, int64_t past, float* example_keys, int64_t* example_labels
 );
 int64_t prequential_normalize(
     const double* x, int64_t n, int64_t width, int64_t columns, double* statistics, double* low, double* high,
@@ -91,7 +91,7 @@ struct MixRow {
     double* next_exponents;
 };
 
-// Where the row goes in the KV caches of the network when its label is known.
+// Where the row goes in the KV caches of the network when its label is known, behind the past that it was predicted from.
 struct NextToken {
     float* keys;
     float* values;
@@ -171,7 +171,7 @@ EXPORT int one_row_append(const Model* model, const OneRow* row, int64_t y) {
     if (y < 0 || y >= row->num_classes) return prequential::BAD_LABEL;
     if (const int code = transformer_append(
             model, y, stream.new_keys, stream.new_values, stream.new_example_keys, next.keys, next.values,
-            stream.block_stride, next.example_keys, next.example_labels
+            stream.block_stride, stream.past, next.example_keys, next.example_labels
         ))
         return code;
     const KnnRow& knn = row->knn;

@@ -65,10 +65,12 @@ class RowAddresses:
         The cache.
     value_bytes
         The size of one value row: that of a key, or of a label.
+    tokens
+        How many rows are added for one example.
     """
 
-    def __init__(self, cache: KVCache, value_bytes: int) -> None:
-        self._cache, self._value_bytes = cache, value_bytes
+    def __init__(self, cache: KVCache, value_bytes: int, tokens: int = 1) -> None:
+        self._cache, self._value_bytes, self._tokens = cache, value_bytes, tokens
         self._buffers: Any = None  # whose addresses these are
         self._keys = self._values = self.block_stride = self._key_bytes = 0
 
@@ -80,11 +82,11 @@ class RowAddresses:
 
     def next(self) -> tuple[int, int]:
         """Where the key and the value of the next one go."""
-        return self._at(self._cache.room_for(1))
+        return self._at(self._cache.room_for(self._tokens))
 
     def count_added(self) -> None:
         """One was written there."""
-        self._cache.count_added(1)
+        self._cache.count_added(self._tokens)
 
     def _at(self, row: int) -> tuple[int, int]:
         buffers = self._cache.buffers

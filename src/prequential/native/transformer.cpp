@@ -1,288 +1,30 @@
-// The pi-transformer of models/pi.py for vectors on a CPU in float32: predictions, passes, gradient steps and the EMA,
-// all of it in place on torch's own tensors.
+// The transformers of models/pi.py and models/two_token.py for vectors on a CPU in float32: predictions, passes, gradient
+// steps and the EMA, all of it in place on torch's own tensors.
 //
-// kernels.h has products and elementwise functions, model.h what a pass is given, blocks.h and heads.h the pass over
-// panels of 16 tokens, one_example.h the pass over one token. This file adds up the gradients, takes the step, and has
-// the functions that transformer.py calls.
-//
-// A step has three phases. (1) Each stream runs forward and backward alone; it leaves the gradient behind every product
-// and what went into it. (2) The gradient of each parameter is summed over all streams in their order. (3) If all of it
-// is finite, AdamW moves the parameters. Threads share the streams in phase 1, or the strips of one stream after the
-// other, and rows of parameters in 2 and 3, so that no sum depends on how many there are.
+// kernels.h has products and elementwise functions, model.h what a pass is given, blocks.h, pairs.h and heads.h the pass
+// over panels of 16 tokens, one_example.h the pass over one token, training.h what follows a pass in a gradient step. This
+// file puts them together, and has the functions that transformer.py calls.
 #include "one_example.h"
+#include "training.h"
 
 namespace prequential {
 namespace {
 
-// The gradient of one parameter (rows, cols): how it comes about from what each stream left.
-struct Gradient {
-  enum Kind {
-    PRODUCT,   // sum over tokens of left [panel][rows][16] times right (tokens, stride)
-    ROW_SUMS,  // sum over tokens of left [panel][rows][16]
-    SUMS,      // sum over strips of left [strip](rows)
-    BY_LABEL,  // row y of each token gets left (tokens, cols rounded up to 16); the sum has rows of their labels only
-  } kind;
-  int rows, cols;
-  long stride;        // between rows of the sum
-  long panel_stride;  // between panels or strips of `left`
-  std::vector<std::pair<const float *, const float *>> of_streams;
-  float *sum = nullptr;
-};
-
-// A part of the way from a to b, as torch.lerp goes it
-void lerp(float *__restrict a, const float *__restrict b, int64_t n, float part) {
-  if (part < 0.5f)
-    for (int64_t i = 0; i < n; i++) a[i] += part * (b[i] - a[i]);
-  else
-    for (int64_t i = 0; i < n; i++) a[i] = b[i] - (b[i] - a[i]) * (1 - part);
-}
-
-// AdamW on some numbers of one parameter.
-struct AdamW {
-  const Step &step;
-  float size, root, keep;  // step size and square root of the bias correction, and what weight decay leaves
-
-  void move(const Parameter &q, int64_t at, const float *__restrict g, int64_t n) const {
-    float *__restrict p = q.value + at, *__restrict m = q.exp_avg + at, *__restrict v = q.exp_avg_sq + at;
-    const float rate1 = (float)(1 - step.beta1), beta2 = (float)step.beta2, rate2 = (float)(1 - step.beta2);
-    const float eps = (float)step.eps;
-    for (int64_t i = 0; i < n; i++) {
-      const float first = m[i] + (g[i] - m[i]) * rate1, second = v[i] * beta2 + g[i] * g[i] * rate2;
-      m[i] = first;
-      v[i] = second;
-      p[i] = p[i] * keep - size * first / (__builtin_sqrtf(second) * root + eps);
-    }
-  }
-  // The same where the gradient is 0. A label that was never there has moments 0, and stays as it is.
-  void move_without_gradient(const Parameter &q, int64_t at, int64_t n) const {
-    const float zeros[64] = {};
-    for (int64_t end = at + n; at < end; at += 64) {
-      const int64_t count = std::min<int64_t>(64, end - at);
-      if (keep != 1.0f || !all_zero(q.exp_avg + at, count) || !all_zero(q.exp_avg_sq + at, count))
-        move(q, at, zeros, count);
-    }
-  }
-
- private:
-  static bool all_zero(const float *x, int64_t n) {
-    int32_t bits = 0, each;
-    for (int64_t i = 0; i < n; i++) std::memcpy(&each, x + i, sizeof each), bits |= each;
-    return bits == 0;
-  }
-};
-
-class Trainer {
- public:
-  Trainer(const Net &net, const std::vector<std::unique_ptr<Pass>> &passes, const Step &step, Arena &arena)
-      : net_(net), passes_(passes), step_(step), gradients_(net.count) {
-    arena.restart();
-    find_sources();
-    for (const auto &pass : passes)
-      for (int t = 0; net.attention && net.L && t < pass->plan.S; t++) labels_.push_back((int32_t)pass->stream.y[t]);
-    std::sort(labels_.begin(), labels_.end());
-    labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
-    for (int i = 0; i < net.count; i++) {
-      Gradient &g = gradients_[i];
-      net.shape(i, g.rows, g.cols);
-      g.stride = g.kind == Gradient::PRODUCT ? ceil_to(g.cols, 16) : g.cols;
-      g.sum = arena.floats((g.kind == Gradient::BY_LABEL ? labels_.size() : (size_t)g.rows) * g.stride);
-    }
-  }
-
-  // What part `part` of `parts` does in phase 2: whether all of its sums are finite.
-  bool sum_gradients(int part, int parts) {
-    bool finite = true;
-    for (Gradient &g : gradients_) {
-      const int begin = (int)((int64_t)g.rows * part / parts), end = (int)((int64_t)g.rows * (part + 1) / parts);
-      switch (g.kind) {
-        case Gradient::PRODUCT: finite &= sum_products(g, begin, end); break;
-        case Gradient::ROW_SUMS: sum_rows(g, begin, end); break;
-        case Gradient::SUMS: sum_streams(g, begin, end); break;
-        case Gradient::BY_LABEL: finite &= sum_by_label(g, begin, end); break;
-      }
-      if (g.kind != Gradient::BY_LABEL && (g.kind != Gradient::PRODUCT || g.stride != g.cols))
-        for (int r = begin; r < end; r++) finite &= all_finite(g.sum + r * g.stride, g.cols);
-    }
-    return finite;
-  }
-
-  // ... and in phase 3
-  void move(int part, int parts) {
-    for (int i = 0; i < net_.count; i++) {
-      const Gradient &g = gradients_[i];
-      const Parameter &p = net_.model.parameters[i];
-      const int begin = (int)((int64_t)g.rows * part / parts), end = (int)((int64_t)g.rows * (part + 1) / parts);
-      const double t = (double)p.step[0] + 1;
-      const float size = (float)(step_.learning_rate / (1 - std::pow(step_.beta1, t)));
-      const float root = (float)(1 / std::sqrt(1 - std::pow(step_.beta2, t)));
-      const float keep = (float)(1 - step_.learning_rate * p.weight_decay);
-      const AdamW adamw = {step_, size, root, keep};
-      if (g.kind == Gradient::BY_LABEL)
-        move_by_label(p, g, begin, end, adamw);
-      else if (g.stride == g.cols)
-        adamw.move(p, (int64_t)begin * g.cols, g.sum + (int64_t)begin * g.cols, (int64_t)(end - begin) * g.cols);
-      else
-        for (int r = begin; r < end; r++) adamw.move(p, (int64_t)r * g.cols, g.sum + (int64_t)r * g.stride, g.cols);
-    }
-  }
-
-  // ... and then where an average follows the parameters
-  void follow(const Net &average, float way, int part, int parts) {
-    for (int i = 0; i < net_.count; i++) {
-      const int64_t rows = gradients_[i].rows, cols = gradients_[i].cols;
-      const int64_t begin = rows * part / parts * cols, end = rows * (part + 1) / parts * cols;
-      lerp(average.model.parameters[i].value + begin, net_.value(i) + begin, end - begin, way);
-    }
-  }
-
-  void count_step() {
-    for (int i = 0; i < net_.count; i++) net_.model.parameters[i].step[0] += 1;
-  }
-
- private:
-  const Net &net_;
-  const std::vector<std::unique_ptr<Pass>> &passes_;
-  const Step &step_;
-  std::vector<Gradient> gradients_;
-  std::vector<int32_t> labels_;  // those of all tokens, in order, where blocks have label tables
-
-  void find_sources() {
-    const int D = net_.D, I = net_.I, u_row = (net_.I - net_.HID) * PANEL;
-    auto set = [&](int i, Gradient::Kind kind, long panel_stride, auto left, auto right) {
-      gradients_[i].kind = kind, gradients_[i].panel_stride = panel_stride;
-      for (const auto &pass : passes_) gradients_[i].of_streams.push_back({left(*pass), right(*pass)});
-    };
-    auto none = [](Pass &) { return (const float *)nullptr; };
-    const long wide = (long)D * PANEL;
-    auto d_h = [](Pass &p) { return p.d_h; };
-    if (net_.model.use_input) {
-      set(0, Gradient::PRODUCT, wide, d_h, [](Pass &p) { return p.x_tokens; });
-      set(1, Gradient::ROW_SUMS, wide, d_h, none);
-    } else {
-      set(0, Gradient::ROW_SUMS, wide, d_h, none);
-    }
-    for (int l = 0; l < net_.L; l++) {
-      const long in_stride = (long)I * PANEL;
-      auto role = [&](BlockRole r) { return net_.of_block(l, r); };
-      auto d_in = [l](Pass &p) { return p.blocks[l].d_in; };
-      set(role(MLP_BIAS), Gradient::ROW_SUMS, in_stride, [=](Pass &p) { return p.blocks[l].d_in + u_row; }, none);
-      set(role(NORM_WEIGHT), Gradient::SUMS, 2 * D, [l](Pass &p) { return p.blocks[l].d_norm; }, none);
-      set(role(NORM_BIAS), Gradient::SUMS, 2 * D, [=](Pass &p) { return p.blocks[l].d_norm + D; }, none);
-      set(role(IN_PROJ), Gradient::PRODUCT, in_stride, d_in, [l](Pass &p) { return p.blocks[l].normed_tokens; });
-      set(role(OUT_PROJ), Gradient::PRODUCT, wide, [l](Pass &p) { return p.blocks[l].d_out; },
-          [l](Pass &p) { return p.blocks[l].joined_tokens; });
-      if (!net_.attention) continue;
-      set(role(KEY_LABELS), Gradient::BY_LABEL, 0, [l](Pass &p) { return p.blocks[l].d_keys; }, none);
-      set(role(VALUE_LABELS), Gradient::BY_LABEL, 0, [l](Pass &p) { return p.blocks[l].d_values; }, none);
-    }
-    if (net_.model.has_softmax) {
-      const long logits = (long)net_.NC * PANEL;
-      auto d_logits = [](Pass &p) { return p.d_logits; };
-      set(net_.softmax, Gradient::SUMS, 2 * D, [](Pass &p) { return p.d_readout_norm; }, none);
-      set(net_.softmax + 1, Gradient::SUMS, 2 * D, [=](Pass &p) { return p.d_readout_norm + D; }, none);
-      set(net_.softmax + 2, Gradient::PRODUCT, logits, d_logits, [](Pass &p) { return p.readout_tokens; });
-      set(net_.softmax + 3, Gradient::ROW_SUMS, logits, d_logits, none);
-    }
-    for (int i = 0; i < 3; i++) {
-      if (net_.model.has_copy)
-        set(net_.copy + i, Gradient::SUMS, 3, [i](Pass &p) { return p.d_copy[0] + i; }, none);
-      if (net_.model.has_deep_copy)
-        set(net_.deep_copy + i, Gradient::SUMS, 3, [i](Pass &p) { return p.d_copy[1] + i; }, none);
-    }
-    if (net_.model.has_deep_copy)
-      set(net_.deep_copy + 3, Gradient::PRODUCT, (long)net_.W_deep * PANEL, [](Pass &p) { return p.d_projected; },
-          [](Pass &p) { return p.trunk_tokens; });
-  }
-
-  // Whether what is multiplied by 0 stays 0, as only finite numbers do.
-  static bool all_finite(const float *x, int64_t n) {
-    v8 probe = fill(0.0f);
-    float last = 0;
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) probe += load(x + i) * 0.0f;
-    for (; i < n; i++) last += x[i] * 0.0f;
-    return sum(probe) + last == 0.0f;
-  }
-
-  // Also gives whether it is finite, where there is no padding that would count, too.
-  bool sum_products(Gradient &g, int begin, int end) {
-    v8 probe = fill(0.0f);
-    in_panels(0, g.cols, PANEL, [&](auto panels, int j) __attribute__((always_inline)) {
-      in_tiles<ROWS>(begin, end, [&](auto rows, int i) __attribute__((always_inline)) {
-        constexpr int V = decltype(panels)::value, R = decltype(rows)::value;
-        v16 acc[R][V] = {};
-        for (size_t s = 0; s < passes_.size(); s++) {
-          const float *left = g.of_streams[s].first + (long)i * PANEL, *right = g.of_streams[s].second + j;
-          for (int p = 0; p < passes_[s]->plan.panels; p++)
-            multiply_tile<R, false>(passes_[s]->plan.width(p), left + p * g.panel_stride, PANEL,
-                                    right + (long)p * PANEL * g.stride, g.stride, acc, PANEL);
-        }
-#pragma GCC unroll 12
-        for (int r = 0; r < R; r++)
-#pragma GCC unroll 2
-          for (int v = 0; v < V; v++) {
-            store(g.sum + (i + r) * g.stride + j + v * PANEL, acc[r][v]);
-            probe += low_half(acc[r][v]) * 0.0f, probe += high_half(acc[r][v]) * 0.0f;
-          }
-      });
-    });
-    return g.stride != g.cols || sum(probe) == 0.0f;
-  }
-  void sum_rows(Gradient &g, int begin, int end) {
-    for (int r = begin; r < end; r++) {
-      v8 total = fill(0.0f);
-      for (size_t s = 0; s < passes_.size(); s++)
-        for (int p = 0; p < passes_[s]->plan.panels; p++) {
-          const float *left = g.of_streams[s].first + p * g.panel_stride + (long)r * PANEL;
-          total += load(left) + load(left + 8);
-        }
-      g.sum[r] = sum(total);
-    }
-  }
-  void sum_streams(Gradient &g, int begin, int end) {
-    for (int r = begin; r < end; r++) {
-      g.sum[r] = 0;
-      for (size_t s = 0; s < passes_.size(); s++)
-        for (size_t strip = 0; strip < passes_[s]->strips.size(); strip++)
-          g.sum[r] += g.of_streams[s].first[strip * g.panel_stride + r];
-    }
-  }
-  size_t label_row(int64_t y) const { return std::lower_bound(labels_.begin(), labels_.end(), y) - labels_.begin(); }
-  bool sum_by_label(Gradient &g, int begin, int end) {
-    const size_t first = label_row(begin), last = label_row(end);
-    float *sum = g.sum + first * g.stride;
-    std::memset(sum, 0, sizeof(float) * (last - first) * g.stride);
-    for (size_t s = 0; s < passes_.size(); s++) {
-      const Pass &pass = *passes_[s];
-      for (int t = 0; t < pass.plan.S; t++) {
-        const int64_t y = pass.stream.y[t];
-        if (y < begin || y >= end) continue;
-        const float *from = g.of_streams[s].first + (long)t * pass.K16;
-        float *to = g.sum + label_row(y) * g.stride;
-        for (int c = 0; c < g.cols; c++) to[c] += from[c];
-      }
-    }
-    return all_finite(sum, (last - first) * g.stride);
-  }
-  void move_by_label(const Parameter &p, const Gradient &g, int begin, int end, const AdamW &adamw) {
-    for (size_t row = label_row(begin), last = label_row(end); begin < end; row++) {
-      const int next = row < last ? labels_[row] : end;
-      adamw.move_without_gradient(p, (int64_t)begin * g.cols, (int64_t)(next - begin) * g.cols);
-      if (row < last) adamw.move(p, (int64_t)next * g.cols, g.sum + row * g.stride, g.cols);
-      begin = next + 1;
-    }
-  }
-};
-
 // What one of several threads does of a pass that is prepared.
 void forward_backward(Pass &pass, const Share &share) {
+  const bool pairs = pass.plan.in_pairs;
   embed(pass, share);
+  if (pass.net.label_tokens) embed_tokens(pass, share);
   if (pass.net.rotates()) fill_rotations(pass, share);
   for (int l = 0; l < pass.net.L; l++) block_forward(pass, l, share);
+  if (pairs) take_x_tokens(pass, share);
   heads(pass, share);
   if (!pass.train) return;
+  if (pairs) put_x_tokens(pass, share);
   for (int l = pass.net.L - 1; l >= 0; l--) block_backward(pass, l, share);
-  if (pass.d_embedded) {
+  if (pairs) {
+    split_gradient(pass, share);
+  } else if (pass.d_embedded) {
     const long wide = (long)pass.net.D * PANEL;
     for (long i = share.first * wide; i < share.last * wide; i += 8)
       store(pass.d_h + i, load(pass.d_h + i) + load(pass.d_embedded + i));
@@ -338,7 +80,7 @@ constexpr int ALONE = 3;  // so many examples to predict are computed one by one
 Error forward(const Net &net, const Stream &s, Arena &arena, int threads) {
   Pass pass(net, s, arena, false);
   if (Error error = pass.plan.make(net, s)) return error;
-  if (s.length == 1 && !pass.plan.any_unlabeled) {
+  if (s.length == 1 && (net.label_tokens || !pass.plan.any_unlabeled)) {
     forward_one(pass);
     return OK;
   }
@@ -432,6 +174,26 @@ Error train(const Net &net, const Stream *streams, const int32_t *sizes, int num
   return OK;
 }
 
+// The tokens of an example of the 2-token transformer that was predicted: that of x as it is, and that of y.
+Error append_tokens(const Net &net, int64_t y, const float *x_keys, const float *x_values, float *keys, float *values,
+                    int64_t block_stride, int64_t past) {
+  const int K = net.K;
+  if (past < 0 || past > 1 << 24 || block_stride < (past + 2) * K) return BAD_STREAM;
+  if (net.rotates() && std::min<int64_t>(past, net.C) + 1 >= net.model.rotary_length) return TOO_LONG;
+  try {
+    NoDenormals guard;
+    label_token_one(net, arena_of_thread(), y, keys - past * K, values - past * K, block_stride, (int)past, x_keys,
+                    x_values, K, keys + K, values + K, block_stride);
+  } catch (const std::exception &) {
+    return NO_MEMORY;
+  }
+  for (int l = 0; l < net.L; l++) {
+    std::memcpy(keys + l * block_stride, x_keys + (long)l * K, sizeof(float) * K);
+    std::memcpy(values + l * block_stride, x_values + (long)l * K, sizeof(float) * K);
+  }
+  return OK;
+}
+
 Error check_average(const Net &average, const Net &net) {
   if (average.check(false) || average.count != net.count) return BAD_MODEL;
   for (int i = 0; i < net.count; i++)
@@ -474,7 +236,7 @@ int transformer_forward(const Model *model, const Stream *stream, int threads) {
 }
 
 // Gradient steps one after the other; the number i is on the next sizes[i] streams together, on the mean over streams
-// of their mean losses; of each token it is the sum over all heads. Where a gradient is not finite, finite[i] is 0 and
+// of their mean losses; of each example it is the sum over all heads. Where a gradient is not finite, finite[i] is 0 and
 // the step is not taken. After the last one the parameters of `average`, if there is one, move towards those of the
 // model. Threads share streams; with `split`, where there are fewer of these, also the tokens of one stream, for which
 // they have to wait for each other in every block. Everything is checked before the first step.
@@ -507,24 +269,26 @@ int transformer_lerp(const Model *average, const Model *model, double part) {
 
 // Writes an example that was predicted to a KV cache, now with its label y. What the prediction gave of it are keys and
 // values (L, K) and example keys (W); `keys` and `values` are rows of the first block, the other blocks' `block_stride`
-// further on.
+// further on. In the 2-token transformer they are two rows, and its token for y sees the so many `past` ones before them.
 int transformer_append(const Model *model, int64_t y, const float *new_keys, const float *new_values,
-                       const float *new_example_keys, float *keys, float *values, int64_t block_stride,
+                       const float *new_example_keys, float *keys, float *values, int64_t block_stride, int64_t past,
                        float *example_keys, int64_t *example_labels) {
   if (!model) return BAD_MODEL;
   const Net net(*model);
   if (Error error = net.check(false)) return error;
   if (y < 0 || y >= net.NC) return BAD_LABEL;
+  if (net.W && (!new_example_keys || !example_keys || !example_labels)) return BAD_STREAM;
   if (net.attention && net.L) {
     if (!new_keys || !new_values || !keys || !values || block_stride < net.K) return BAD_STREAM;
-    for (int l = 0; l < net.L; l++)
+    if (net.label_tokens)
+      if (Error error = append_tokens(net, y, new_keys, new_values, keys, values, block_stride, past)) return error;
+    for (int l = 0; net.label_tables && l < net.L; l++)
       for (int k = 0; k < net.K; k++) {
         keys[l * block_stride + k] = new_keys[l * net.K + k] + net.block(l, KEY_LABELS)[y * net.K + k];
         values[l * block_stride + k] = new_values[l * net.K + k] + net.block(l, VALUE_LABELS)[y * net.K + k];
       }
   }
   if (net.W) {
-    if (!new_example_keys || !example_keys || !example_labels) return BAD_STREAM;
     std::memcpy(example_keys, new_example_keys, sizeof(float) * net.W);
     *example_labels = y;
   }

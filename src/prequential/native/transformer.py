@@ -1,7 +1,8 @@
-"""The pi-transformer in C++: passes and gradient steps, in place on a model's parameters and its optimizer's moments.
+"""Both transformers in C++: passes and gradient steps, in place on a model's parameters and its optimizer's moments.
 
-What it gives is what `models.pi` and `learners.transformer.trainer` give, up to rounding. Shape letters: L blocks, M
-heads, S new examples, P past ones, F features, K classes (in the C++ files NC), C window.
+What it gives is what `models.pi`, `models.two_token` and `learners.transformer.trainer` give, up to rounding. Shape
+letters: L blocks, M heads, S new examples, T their tokens, P past ones, F features, K classes (in the C++ files NC), C
+window.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from prequential.models.kv_cache import Context, KVState
 from prequential.models.lookback import LookBack
 from prequential.models.pi import PiTransformer
 from prequential.models.transformer import Transformer
+from prequential.models.two_token import TwoTokenTransformer
 from prequential.native.binding import (
     HEADS,
     Bound,
@@ -50,7 +52,7 @@ class StreamInput(NamedTuple):
     y: np.ndarray | None  # (S,) class ids; None: they are to be predicted
     num_seen: np.ndarray  # (S,) how many labels had been seen before each
     past: KVState  # of this stream alone
-    look: LookBack | None = None  # what each may see, where labels come late
+    look: LookBack | None = None  # what each may see, where labels come late; not for the 2-token transformer
     visible: np.ndarray | None = None  # (S, 5) the same in the numbers of `Visible` in model.h, in place of `look`
 
 
@@ -61,7 +63,7 @@ class ChunkInput(NamedTuple):
     y: np.ndarray  # (S,) class ids
     num_seen: np.ndarray  # (S,) how many labels had been seen before each
     context: Context
-    look: LookBack | None = None  # what each may see, where labels come late
+    look: LookBack | None = None  # as for `StreamInput`
     visible: np.ndarray | None = None
 
 
@@ -72,6 +74,7 @@ class Sizes(NamedTuple):
     key_width: int  # in each block
     example_key_width: int  # of all copy heads
     attention: bool  # False: nothing in blocks
+    tokens: int  # in each block
 
 
 class NativePass(NamedTuple):
@@ -92,8 +95,11 @@ class StepResult(NamedTuple):
 def unsupported(model: Transformer) -> str | None:
     """Why the native core cannot compute this model, in words that end a sentence; None: it can."""
     settings = model.settings
-    if type(model) is not PiTransformer:
-        return f"the native core has the pi-transformer only, not {settings.model}"
+    if type(model) not in (PiTransformer, TwoTokenTransformer):
+        return f"the native core has the pi- and the 2-token transformer only, not {settings.model}"
+    if type(model) is TwoTokenTransformer and not model.blocks:
+        # torch gives the embeddings of labels no gradient then, and AdamW leaves them out
+        return "the native core does the 2-token transformer only with blocks, which see the tokens of labels"
     unknown = {**model.output_heads}.keys() - HEADS.keys()
     if unknown:
         return f"the native core does not know the output head {min(unknown)}"
@@ -138,6 +144,7 @@ class NativeTransformer:
         settings = model.settings
         self._attention = bool(settings.window and len(model.blocks))
         self._shape = len(model.blocks), settings.key_width
+        self._tokens_per_example = model.tokens_per_example
         self._block_macs = max((block.macs(settings.window) for block in model.all_blocks), default=0.0)
         self._bound = bind(self.model, self._parameters, self._pointers())
         self._trained: Bound | None = None
@@ -151,9 +158,14 @@ class NativeTransformer:
         return self._recent().address
 
     @property
+    def takes_late_labels(self) -> bool:
+        """Whether examples may see less than all before them (`look`)."""
+        return self._tokens_per_example == 1
+
+    @property
     def sizes(self) -> Sizes:
         """What a KV cache holds of one example."""
-        return Sizes(*self._shape, self._key_width, self._attention)
+        return Sizes(*self._shape, self._key_width, self._attention, self._tokens_per_example)
 
     def forward(
         self,
@@ -276,17 +288,20 @@ class NativeTransformer:
         at = address_of(state)
         new = at, at + 4 * L * width, at + 8 * L * width
         k = v = ek = el = None
-        block_stride = width
+        block_stride, past, tokens = width, 0, self._tokens_per_example
         if self._attention:
-            k, v = next_addresses(context.tokens, L, width, 4 * width)
+            k, v = next_addresses(context.tokens, L, width, 4 * width, tokens)
             block_stride = context.tokens.buffers[0].stride(0)
+            start, stop = context.tokens.current_span()
+            past = stop - start
         else:
             new = None, None, at  # type: ignore[assignment]
         if self._key_width:
             ek, el = next_addresses(context.examples, 1, self._key_width, 8)
-        self._check(self._functions.transformer_append(self._recent().address, y, *new, k, v, block_stride, ek, el))
+        to = k, v, block_stride, past, ek, el
+        self._check(self._functions.transformer_append(self._recent().address, y, *new, *to))
         if self._attention:
-            context.tokens.count_added(1)
+            context.tokens.count_added(tokens)
         if self._key_width:
             context.examples.count_added(1)
 
@@ -376,7 +391,7 @@ class NativeTransformer:
 
     def _may_split(self, examples: int) -> bool:
         """Whether a block computes long enough on so many examples for threads to share them."""
-        return examples * self._block_macs >= SPLIT_MACS
+        return examples * self._tokens_per_example * self._block_macs >= SPLIT_MACS
 
     def _of_thread(self) -> _One:
         """What `predict_one` uses again and again, of each thread."""
@@ -414,6 +429,8 @@ class NativeTransformer:
         if S > 0 and num_seen[0] < self.model.num_classes:
             stream.num_seen = address_of(num_seen)
         visible = given.visible
+        if not self.takes_late_labels and (given.look is not None or visible is not None):
+            raise ValueError("the native core does the 2-token transformer only without late labels")
         if given.look is not None:
             if given.look.labeled != (y is not None):
                 raise ValueError("a look back must be labeled where the examples are")
@@ -445,9 +462,10 @@ class NativeTransformer:
             stream.keys, stream.values, stream.past = keys.data_ptr(), values.data_ptr(), P
             stream.block_stride = keys.stride(0) if L > 1 else P * width
             if state:
-                new_tokens = torch.empty(L, 1, S, width), torch.empty(L, 1, S, width)
+                T = S if y is None else S * self._tokens_per_example
+                new_tokens = torch.empty(L, 1, T, width), torch.empty(L, 1, T, width)
                 stream.new_keys, stream.new_values = new_tokens[0].data_ptr(), new_tokens[1].data_ptr()
-                stream.new_block_stride = S * width
+                stream.new_block_stride = T * width
         if self._key_width:
             PE = example_keys.shape[2]
             if example_keys.shape != (1, 1, PE, self._key_width) or labels.shape != (1, 1, PE, 1):
@@ -470,7 +488,7 @@ class NativeTransformer:
         S, (L, width), beyond = len(given.x), self._shape, given.look is not None
         if self._attention:
             cache = given.context.tokens
-            at = committed_addresses(cache, S, L, width, 4 * width, beyond)
+            at = committed_addresses(cache, S * self._tokens_per_example, L, width, 4 * width, beyond)
             stream.keys, stream.values, stream.new_keys, stream.new_values, stream.block_stride, stream.past = at
             stream.new_block_stride = stream.block_stride
             alive = (*alive, cache.buffers)
@@ -484,9 +502,11 @@ class NativeTransformer:
 
     def _commit(self, given: ChunkInput) -> None:
         """Moves the chunk boundary behind what a step has written."""
-        caches = [given.context.tokens] * self._attention + [given.context.examples] * bool(self._key_width)
-        for cache in caches:
-            cache.count_added(len(given.x))
+        S, context = len(given.x), given.context
+        caches = [(context.tokens, S * self._tokens_per_example)] * self._attention
+        caches += [(context.examples, S)] * bool(self._key_width)
+        for cache, added in caches:
+            cache.count_added(added)
             cache.commit_added()
 
     def _check(self, code: int) -> None:

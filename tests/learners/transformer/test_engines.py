@@ -36,6 +36,12 @@ VARIANTS = {
     "odd sizes": {"width": 18, "num_query_heads": 3, "mlp_width": 7, "chunk_size": 7, "window": 9, "depth": 3},
     "no replay": {"num_streams": 1, "recent_window": 0, "num_neighbors": 0},
     "frozen": {"freeze_at": 60},
+    "two-token": {"model": "two-token"},
+    "two-token paper": {"model": "two-token", "method": "paper", "weight_decay": 0.3, "window": 9},
+    "two-token joint": {"model": "two-token", "updates": "joint", "joint_learning_rate": 0.1, "ema_decay": 0.9},
+    "two-token async": {"model": "two-token", "method": "paper", "async_steps": True, "positions": "none"},
+    "two-token no window": {"model": "two-token", "window": 0},
+    "two-token no input": {"model": "two-token", "method": "paper", "use_input": False},
 }
 
 
@@ -72,13 +78,15 @@ def test_both_engines_give_the_same_losses(variant):
 
 
 @native_only
+@pytest.mark.parametrize("model", ["pi", "two-token"])
 @pytest.mark.parametrize("seed", range(6))
-def test_both_engines_give_the_same_losses_at_odd_sizes(seed):
+def test_both_engines_give_the_same_losses_at_odd_sizes(seed, model):
     """Sizes drawn at random, small and uneven: what a vectorized loop gets wrong at its ends."""
     random = np.random.default_rng(seed)
     heads = int(random.integers(1, 5))
     changes = {
-        "method": str(random.choice(["mixed", "paper", "copy"])),
+        "model": model,
+        "method": str(random.choice(["mixed", "paper", "copy" if model == "pi" else "paper"])),
         "num_query_heads": heads,
         "width": heads * 2 * int(random.integers(1, 9)),
         "mlp_width": int(random.integers(1, 40)),
@@ -104,9 +112,10 @@ def test_both_engines_give_the_same_losses_at_odd_sizes(seed):
 
 
 @native_only
-def test_a_copy_a_snapshot_and_a_saved_learner_go_on_to_the_bit(tmp_path):
+@pytest.mark.parametrize("changes", [{}, {"model": "two-token"}, {"model": "two-token", "method": "paper"}], ids=str)
+def test_a_copy_a_snapshot_and_a_saved_learner_go_on_to_the_bit(tmp_path, changes):
     x, y = examples(120)
-    learner = Learner(**SMALL, engine="native")
+    learner = Learner(**SMALL, **changes, engine="native")
     learner.learn_many(x[:65], y[:65])
     snapshot, copied = learner.snapshot(), copy.deepcopy(learner)
     learner.save(tmp_path / "learner")
@@ -186,7 +195,8 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("changes", "given", "why"),
     [
-        ({"model": "two-token"}, {}, "model is two-token"),
+        ({"model": "two-token", "method": "copy"}, {}, "method is copy"),
+        ({"model": "two-token", "label_delay": 7}, {}, "label_delay is 7"),
         ({"precision": "bfloat16"}, {}, "precision is bfloat16"),
         ({}, {"device": torch.device("meta")}, "device is meta"),
         ({}, {"processes": 2}, "2 processes share the streams"),

@@ -46,7 +46,14 @@ def ensemble_with(expert, **settings):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("settings", [{}, {"neighbor_metric": "fixed"}, {"num_neighbors": 0}, {"method": "paper"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({}, {"neighbor_metric": "fixed"}, {"num_neighbors": 0}, {"method": "paper"}),
+        *({"model": "two-token"}, {"model": "two-token", "method": "paper"}),
+    ],
+    ids=str,
+)
 def test_with_an_expert_that_only_python_has(settings, exact):
     learners, made = zip(*(ensemble_with(Frequency(5), **settings) for _ in range(2)), strict=True)
     for ensemble in made:
@@ -63,8 +70,9 @@ def test_with_an_expert_that_only_python_has(settings, exact):
             assert np.array_equal(ours, theirs)
 
 
-def test_predictions_between_do_not_reach_what_is_learned():
-    plain, asked = (Learner(engine="native", **SMALL) for _ in range(2))
+@pytest.mark.parametrize("model", ["pi", "two-token"])
+def test_predictions_between_do_not_reach_what_is_learned(model):
+    plain, asked = (Learner(engine="native", model=model, **SMALL) for _ in range(2))
     for i, (x, y) in enumerate(zip(X, Y, strict=True)):
         asked.predict_proba(x)
         if i % 3 == 0:

@@ -79,8 +79,10 @@ def choose_engine(
 
 def _why_not_native(settings: Settings, device: torch.device, processes: int, model: Transformer | None) -> str:
     """Why the native core cannot do the work; empty where it can, as far as one knows."""
-    if settings.model != "pi":
-        return f"model is {settings.model}, and the native core does pi"
+    if settings.model == "two-token" and settings.method == "copy":
+        return "method is copy, and the native core does two-token with blocks only"
+    if settings.model == "two-token" and settings.label_delay:
+        return f"label_delay is {settings.label_delay}, and the native core does two-token without late labels"
     if settings.precision != "float32":
         return f"precision is {settings.precision}, and the native core does float32"
     if device.type != "cpu":

@@ -1,4 +1,7 @@
-"""Passes and gradient steps by the native core, on the parameters, moments and KV caches that torch has."""
+"""Passes and gradient steps by the native core, on the parameters, moments and KV caches that torch has.
+
+So where the core cannot do one of them, as with late labels in the 2-token transformer, torch does that one.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import torch
 
 from prequential.learners.log_proba import uniform_where_nan
 from prequential.learners.transformer.batch import Batch, Queries
+from prequential.learners.transformer.distributed import Ranks
 from prequential.learners.transformer.optimizer import Optimizer
-from prequential.learners.transformer.passes import NetworkPass, extend_by_pass
-from prequential.learners.transformer.steps import EMAUpdate, StepsTaken
+from prequential.learners.transformer.passes import NetworkPass, TorchPasses, extend_by_pass
+from prequential.learners.transformer.steps import EMAUpdate, StepsTaken, TorchSteps
 from prequential.models.kv_cache import Context
 from prequential.models.transformer import Transformer
 from prequential.native.kv_addresses import visible_ranges
@@ -32,6 +36,8 @@ class NativePasses:
 
     def __init__(self, model: Transformer) -> None:
         self._native = NativeTransformer(model)
+        # what computes rows with late labels, where the core does not
+        self._late = None if self._native.takes_late_labels else TorchPasses(model)
 
     @property
     def native(self) -> NativeTransformer:
@@ -45,10 +51,12 @@ class NativePasses:
     @property
     def takes_labels_away(self) -> bool:
         sizes = self._native.sizes
-        return sizes.attention and sizes.example_key_width > 0
+        return self._late is None and sizes.attention and sizes.example_key_width > 0
 
     def predict(self, queries: Queries, context: Context) -> tuple[np.ndarray, Any]:
         x, num_seen, look = queries.x, queries.num_seen, queries.lookback
+        if look is not None and self._late is not None:
+            return self._late.predict(queries, context)
         if look is None and len(x) == 1:
             log_probs, reuse = self._native.predict_one(x, int(num_seen[0]), context)
             return uniform_where_nan(log_probs), reuse
@@ -65,15 +73,17 @@ class NativePasses:
         return True
 
     def forward(self, batch: Batch, context: Context, *, current: bool = False) -> NetworkPass:
-        context.reserve(batch.max_lag)
         look = batch.lookback
+        if look is not None and self._late is not None:
+            return self._late.forward(batch, context, current=current)
+        context.reserve(batch.max_lag)
         past = context.current(beyond=look is not None) if current else context.committed(beyond=look is not None)
         threads = torch.get_num_threads()
         passed = self._native.forward(batch.x, batch.class_ids, batch.num_seen, past, look, threads=threads)
         return NetworkPass(_log_probs(passed), passed.new)
 
     def extend(self, batch: Batch, context: Context) -> list[torch.Tensor] | np.ndarray:
-        if batch.lags is None or not self.model.settings.window:
+        if batch.lags is None or self._late is not None or not self.model.settings.window:
             return extend_by_pass(self, batch, context)
         whole, n = batch if batch.pending is None else batch.with_pending(), len(batch)
         if len(whole) > FEW:
@@ -102,11 +112,16 @@ class NativeSteps:
     def __init__(self, model: Transformer, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._native = NativeTransformer(model, optimizer.adamw)
+        # as for passes
+        self._late = None if self._native.takes_late_labels else TorchSteps(model, optimizer, Ranks())
         self._average: NativeTransformer | None = None
 
     def prepare(
         self, steps: Iterable[dict[int, Batch]], contexts: list[Context], *, number: int, report: bool, threads: int
     ) -> Callable[[EMAUpdate | None], StepsTaken]:
+        steps = list(steps)
+        if self._late is not None and any(batch.lags is not None for batches in steps for batch in batches.values()):
+            return self._late.prepare(steps, contexts, number=number, report=report, threads=threads)
         inputs = [[self._input(i, batch, contexts[i], report) for i, batch in batches.items()] for batches in steps]
         training = self._native.prepare(inputs, log_probs=report, threads=threads)
 

@@ -221,7 +221,7 @@ class OneRow:
             self._stream.x = address(self._features)
         self._stream.log_probs, at = address(self._log_probs), address(self._state)
         if sizes.attention:
-            self._tokens = RowAddresses(context.tokens, 4 * sizes.key_width)
+            self._tokens = RowAddresses(context.tokens, 4 * sizes.key_width, sizes.tokens)
             self._stream.new_keys, self._stream.new_values = at, at + 2 * state
             self._stream.new_block_stride = sizes.key_width
         if sizes.example_key_width:
