@@ -145,6 +145,12 @@ class Pair:
         for ours, theirs in zip(self.twin.parameters(), self.model.parameters(), strict=True):
             assert float((ours - theirs).detach().abs().max()) <= within
 
+    def align(self) -> None:
+        """Gives both the same parameters again: AdamW divides small gradients by their size, and so rounding grows."""
+        with torch.no_grad():
+            for ours, theirs in zip(self.twin.parameters(), self.model.parameters(), strict=True):
+                ours.copy_(theirs)
+
     def _moment(self, parameter: torch.Tensor) -> torch.Tensor:
         state = self.optimizer.adamw.state
         return state[parameter]["exp_avg"] if parameter in state else torch.zeros_like(parameter.data)

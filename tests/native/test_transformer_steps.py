@@ -184,7 +184,8 @@ def test_steps_with_many_classes(K: int, length: int) -> None:
     pair = Pair(case)
     for i in range(3):
         pair.step([case.batch()], length * i)
-        pair.check_gradients(2e-3)
+        pair.check_gradients(5e-4)
+        pair.align()
 
 
 @MODELS
