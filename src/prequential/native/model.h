@@ -26,8 +26,8 @@ struct Parameter {
 
 // The parameters come in this order: embed.weight and embed.bias, or constant; of the 2-token transformer label_embedding
 // and token_type; of each block those of BlockRole (the label tables only with attention, and not in the 2-token
-// transformer); of the softmax head norm.weight, norm.bias, readout.weight, readout.bias; of each
-// copy head log_temperature, recency_slope, null_logit; of the deep one also key_proj.weight.
+// transformer); of the softmax head norm.weight, norm.bias, readout.weight, readout.bias; of each copy head
+// log_temperature, recency_slope, null_logit; of the deep one also key_proj.weight.
 enum BlockRole { MLP_BIAS, NORM_WEIGHT, NORM_BIAS, IN_PROJ, OUT_PROJ, KEY_LABELS, VALUE_LABELS };
 
 struct Model {
@@ -40,10 +40,10 @@ struct Model {
   int32_t tokens_per_example;  // 1: the pi-transformer; 2: the 2-token transformer
 };
 
-// What a new token of the pi-transformer sees, counted from the end of the past: -1 is the newest past token, 0 the first new one. It sees
-// [begin, end) with their labels, and of the new ones [unlabeled_begin, unlabeled_end) as they are without. Where there is
-// one new token alone, these may also be past ones, counted in the same way, if the model has a copy head: their labels
-// are then those of the examples. The 2-token transformer takes no such ranges.
+// What a new token of the pi-transformer sees, counted from the end of the past: -1 is the newest past token, 0 the first
+// new one. It sees [begin, end) with their labels, and of the new ones [unlabeled_begin, unlabeled_end) as they are
+// without. Where there is one new token alone, these may also be past ones, counted in the same way, if the model has a
+// copy head: their labels are then those of the examples. The 2-token transformer is not given such ranges.
 struct Visible {
   int32_t begin, end, unlabeled_begin, unlabeled_end, position;
 };
@@ -268,8 +268,9 @@ struct Panels {
   int width(int p) const { return half(p) ? PANEL / 2 : PANEL; }
 };
 
-// What all tokens of a stream see, and where they stand. Columns are past tokens, then new ones, then the new ones
-// again as they are seen by tokens for which they are not part of the sequence: without labels, or as the next.
+// What all tokens of a stream see, and where they stand. Columns are past tokens, then new ones with their labels, then
+// the new ones again as they are without. Of the 2-token transformer, the last are the x tokens of examples to predict,
+// each of which sees itself and none of the others.
 struct Plan {
   Panels tokens, examples;  // the same where an example is one token
   bool in_pairs;            // an example is two tokens, x and y
@@ -293,7 +294,7 @@ struct Plan {
     if (net.label_tokens) {
       if (s.visible) return BAD_VISIBLE;
       for (int t = 0; t < tokens.n; t++) {
-        if (s.y)  // it sees itself, too
+        if (s.y)  // itself and those before it, of which x_t's label, the next token, is none
           see(t, {t - net.C, t + 1, 0, 0, t});
         else
           see(t, {-net.C, 0, t, t + 1, 0});
