@@ -98,8 +98,8 @@ class Block(nn.Module):
     @torch.no_grad()
     def _start_queries_as_keys(self) -> None:
         """Gives every query head the weights of the key head, and leaves labels out of the keys."""
-        queries, keys = self.in_proj.weight[: sum(self.in_sizes[:2])].split(self.in_sizes[:2])
-        queries.copy_(keys.repeat(self.num_heads, 1))
+        weight, num_queries, num_keys = self.in_proj.weight, *self.in_sizes[:2]
+        weight[:num_queries] = weight[num_queries : num_queries + num_keys].repeat(self.num_heads, 1)
         if self.key_labels is not None:
             self.key_labels.weight.zero_()
 
