@@ -60,6 +60,13 @@ def test_claims_are_decided_from_what_is_stored(results, tmp_path):
         read_all([tmp_path / "none"])
 
 
+def test_one_seed_of_a_larger_scale_does_not_hide_what_several_say(results):
+    stored(results / "one", "cloc-features", {"transformer": [0.9], "no image": [0.1]}, scale="paper")
+    assert [saved["folder"].name for saved in read_all([results])] == ["cloc"]
+    stored(results / "two", "cloc-features", {"transformer": [0.9, 0.9]}, scale="paper")
+    assert [saved["folder"].name for saved in read_all([results])] == ["two"]
+
+
 def test_the_page_has_every_exhibit_of_the_paper(results, tmp_path, monkeypatch):
     monkeypatch.setattr(record, "macs_of", lambda trial, request: 1e15)  # to count them takes a model for each
     numbers = write_record([results], tmp_path / "docs" / "page.md")

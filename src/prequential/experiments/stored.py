@@ -19,7 +19,8 @@ SIZES = ("small", "medium", "paper")
 def read_all(folders: Iterable[Path]) -> list[dict[str, Any]]:
     """The stored results in these folders or in the folders there, each with its `folder`, in the order of `NAMES`.
 
-    Of several results of an experiment the one of the largest scale is taken, and of these the one with most runs.
+    Of several results of an experiment those with more than one seed go first, as one seed decides nothing; of these the
+    one of the largest scale is taken, and then the one with most runs.
     """
     folders = list(folders)
     directories = sorted(
@@ -41,8 +42,9 @@ def read_all(folders: Iterable[Path]) -> list[dict[str, Any]]:
     return sorted(best.values(), key=lambda saved: NAMES.index(saved["experiment"]))
 
 
-def _size(saved: dict[str, Any]) -> tuple[int, int]:
-    return SIZES.index(saved.get("scale", "small")), len(saved["outcomes"])
+def _size(saved: dict[str, Any]) -> tuple[bool, int, int]:
+    seeds = {outcome["tags"].get("seed") for outcome in saved["outcomes"]}
+    return len(seeds) > 1, SIZES.index(saved.get("scale", "small")), len(saved["outcomes"])
 
 
 def stored_results(saved: dict[str, Any]) -> Results:
