@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from prequential.experiments.result_pages import claims_table
@@ -37,7 +38,8 @@ def write_claims(folders: list[Path], out: Path) -> int:
         claims = decided(saved)
         verdicts += [claim.verdict for claim in claims]
         when = f", commit {saved['commit']}, {saved['date']}" if "commit" in saved else ""
-        lines += [f"## {saved['experiment']}", "", f"`{saved['command']}`{when}", ""]
+        command = textwrap.wrap(f"`{saved['command']}`{when}", 120, break_long_words=False, break_on_hyphens=False)
+        lines += [f"## {saved['experiment']}", "", *command, ""]
         if not any("measures" in outcome for outcome in saved["outcomes"]):
             fit = ", with the stream that is `photos(fit=1)` now" if saved["stream"] == "photos" else ""
             lines += [f"Of an earlier version{fit}: what it did not store has no results here.", ""]
