@@ -8,8 +8,8 @@ Settings (paper): 100 tasks of 1000 examples, 10 of 47 classes each with a rando
 256, 4 heads, S 50, step size 1e-4 constant, 8 streams; a seed makes the tasks, the weights and the replay. Small: 20 tasks of 300, 2 blocks, D 128, step size 5e-4.
 Medium: the same networks as small, 100 tasks of 300, three seeds.
 
-Hardware and time: 2 cores; paper scale 25 to 50 minutes a seed in float32 (`--precision bfloat16` less where the
-processor has it), small 2 minutes a seed, medium 10.
+Hardware and time: 2 cores; paper scale 20 to 75 minutes of a core a seed in float32 (`--precision bfloat16` less where
+the processor has it), small 2 minutes a seed, medium 10.
 
 Expected: the first ten to twenty tasks are hard, then a few examples of a new task are enough. A plain implementation
 reached an average of 0.857 (0.540 nats) and 0.940 over the last ten tasks at paper scale.
