@@ -5,7 +5,7 @@ Shows: average accuracy over the learning rate for each width, and the best over
 Settings (paper): as `cloc-features`, D 128 to 2048, seven learning rates. Small: the first 20,000 of `photos`, D 32,
 64, 128, 256, three rates. Medium: 500,000 of `photos`, the same D, five rates, three seeds.
 
-Hardware and time: 2 cores; small 12 minutes.
+Hardware and time: 2 cores; small 12 minutes, medium an hour with AVX-512.
 
 Expected: wider is better; the best α₀ stays about the same, so the best step size falls as 1/D.
 """

@@ -29,7 +29,7 @@ from prequential.runs.run import open_run_stream
 from prequential.runs.run_settings import RunSettings, read_stored_settings, write_settings
 from prequential.runs.stored_scores import label_protocol
 from prequential.settings import Settings
-from prequential.storage.checkpoint import loading, read_checkpoint, write_checkpoint
+from prequential.storage.checkpoint import in_one_order, loading, read_checkpoint, write_checkpoint
 from prequential.storage.files import make_directory, refuse_links, write_atomically
 from prequential.storage.sealed import read_json, sealed_toml, write_sealed
 from prequential.streams.spec import StreamSpec
@@ -80,6 +80,8 @@ def _publish_run(directory: Path, target: Path) -> None:
     run = replace(run, stream=without_folders(run.stream))
     summary = read_result(directory)
     write_checkpoint(target / SCORES, _sums(directory, summary["classes"]))
+    # so that a run that is published again does not change
+    write_atomically(target / SCORES, in_one_order((target / SCORES).read_bytes()))
     write_atomically(target / "settings.toml", sealed_toml(write_settings(run, Settings(**learner))))
     environment = read_json(directory / "environment.json")
     environment.pop("command", None)  # it has the machine's own paths

@@ -5,7 +5,7 @@ Shows: average accuracy and accuracy per task for several numbers of examples a 
 Settings (paper): as `split-emnist`, with 300, 1000 and 3000 examples a task. Small: 30 tasks of 100, 300 and
 600. Medium: 100 tasks of 100, 300 and 1000 with the small networks, three seeds.
 
-Hardware and time: 2 cores; small 5 minutes.
+Hardware and time: 2 cores; small 5 minutes, medium an hour.
 
 Expected: longer tasks have a higher average; the learner becomes few-shot after fewer long tasks than short ones.
 """

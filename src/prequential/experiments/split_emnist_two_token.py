@@ -5,7 +5,7 @@ Shows: accuracy over time and per task for both models, averaged over data seeds
 Settings (paper): as `split-emnist`; the 2-token model has a window of 1024 tokens, as many examples. Small: as
 `split-emnist`, 30 tasks of 300. Medium: the small networks, 100 tasks of 300, three seeds.
 
-Hardware and time: 2 cores; small 5 minutes a seed.
+Hardware and time: 2 cores; small 5 minutes a seed, medium 20 minutes.
 
 Expected: the same behavior, but 2-token needs more examples and more tasks to get there.
 """
