@@ -208,6 +208,17 @@ def test_short_runs_on_the_stand_in_say_nothing_about_context(tmp_path):
     assert claim.reason == "the runs of 20,000 examples are too short: the context is not used yet"
 
 
+def test_runs_shorter_than_the_papers_that_do_not_use_their_context_do_not_speak_against_it(tmp_path):
+    def second(end, count):
+        results = planned("split-emnist-two-token", "medium", lambda i, n, t: (0.1, end), tmp_path, seeds=3)
+        short = tuple(replace(o, summary={**o.summary, "count": count}) for o in results.outcomes)
+        return find_experiment("split-emnist-two-token").claims(replace(results, outcomes=short))[1]
+
+    assert second(0.2, 30_000).reason == "the runs of 30,000 examples are too short: the context is not used yet"
+    assert second(0.2, 100_000).verdict == "does not hold"
+    assert second(0.9, 30_000).verdict == "holds"
+
+
 def test_one_learning_rate_decides_nothing_about_the_best_one(tmp_path):
     """However clear the effect: another rate could be better for the side that is behind."""
     for name, tag in (

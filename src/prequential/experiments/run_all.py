@@ -38,7 +38,7 @@ PLAN = (
     Step("cloc-table", "medium", 3),
     Step("cloc-two-token", "medium", 3),
     Step("cloc-oracle", "medium", 3),
-    Step("split-emnist-two-token", "medium", 3),
+    Step("split-emnist-two-token", "paper", 3),
     Step("split-emnist-lengths", "medium", 3),
     Step("split-emnist-replay", "medium", 3),
     Step("description-length", "paper", 3),
@@ -47,7 +47,7 @@ PLAN = (
     Step("cloc-pareto", "medium", 1),
     Step("cloc-base", "medium", 1),
 )
-TIERS = (1, 2, 3, 4)
+TIERS = (1, 2, 3, 4, 5)
 
 
 def run_all(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.rate_sweeps import AtBestRate, at_best_rate, edge_of_loser, too_few_rates
-from prequential.experiments.split_emnist import sizes
+from prequential.experiments.split_emnist import IN_CONTEXT, sizes
 from prequential.experiments.verdicts import judge
 from prequential.plots.studies import draw_lines
 
@@ -69,9 +69,9 @@ def claims(results: Results) -> list[Claim]:
             paper="Without replay, the model usually does not learn to use in-context information effectively to make "
             "predictions.",
             measure="accuracy over the last ten tasks, at the best step size",
-            criterion="below 35 % with E = 1, and at least 20 points more with the largest E",
+            criterion=f"below {100 * IN_CONTEXT:.0f} % with E = 1, and at least 20 points more with the largest E",
             arms={f"E {number}": best[number].results.by_seed("last_tasks") for number in ends},
-            effect=lambda alone, many: min(0.35 - alone, many - alone - 0.2),
+            effect=lambda alone, many: min(IN_CONTEXT - alone, many - alone - 0.2),
             least=0.0,
             beside=said,
             unless=few or too_few_rates(best),

@@ -34,8 +34,9 @@ TUNED: dict[str, tuple[str, tuple[float, ...]]] = {
     "no-attention(method=paper,recent_window=0)": ("learning_rate", MEDIUM_RATES),
     OWN: ("learning_rate", MEDIUM_RATES),
 }
-TIERS = {"kalman-network": 2, "acm": 4}  # of those that take longest; ACM takes as long as all others together
-LONG_TIER = 3
+TIERS = {"kalman-network": 2, "acm": 3}  # of those that take longest; ACM takes as long as all others together
+LONG_TIERS = {"acm": 5}
+LONG_TIER = 4  # of all others over LONG_EXAMPLES
 
 
 def tuning_trials(request: Request) -> list[Trial]:
@@ -73,7 +74,7 @@ def table_trials(request: Request, results: Results) -> list[Trial]:
                 tags,
                 learner=row if best is None else tuned_learner(row, best.rate),
                 run={"stream": stream, "examples": length},
-                tier=max(LONG_TIER if long else 1, TIERS.get(row, 1)),
+                tier=LONG_TIERS.get(row, LONG_TIER) if long else TIERS.get(row, 1),
             ):
                 # behind the seed: by their names up to it, tuning runs show how long these will take
                 of_length.append(replace(trial, tags={**trial.tags, "stage": TABLE, "length": length}))
