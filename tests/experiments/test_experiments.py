@@ -295,6 +295,11 @@ def test_medium_sweeps_go_on_with_the_best_rate_of_each_value(name, tmp_path):
     grid = [trial.name for trial in [*experiment.trials(results.request), *after]]
     models = 2 if name in ("cloc-window", "cloc-streams") else 1
     assert len(set(grid)) == len(grid) == models * len(results.values(tag)) * 5 * 3  # all values, rates and seeds
+    of_two_token = {
+        (trial.tags[tag], trial.tags["rate"]) for trial in after if trial.tier == 3 and "model" in trial.tags
+    }
+    values = results.values(tag) if models == 2 else []
+    assert of_two_token == {(value, best.get(value, 0.18)) for value in values}
 
 
 def test_the_grid_goes_on_where_the_best_rate_is_its_last(tmp_path):

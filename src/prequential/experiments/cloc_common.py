@@ -87,8 +87,8 @@ def figure_of_latest(groups: dict[str, list[Scores]]) -> CaptionedFigure:
 def swept(request: Request, tag: str, values: tuple[int, ...], *, both: bool = False) -> list[Trial]:
     """Every value of the setting that a tag stands for, with every learning rate; with 2-token beside pi if `both`.
 
-    At medium scale in this order: all values at the usual rate with all seeds; other rates with the first seed; the same
-    for 2-token. Other rates with other seeds come after that, see `swept_further`.
+    At medium scale in this order: all values at the usual rate with all seeds; other rates with the first seed; 2-token,
+    which costs several times as much, with the first seed. The rest comes after that, see `swept_further`.
     """
     grid = _grid(request, tag, values, both)
     if request.scale != "medium":
@@ -99,7 +99,7 @@ def swept(request: Request, tag: str, values: tuple[int, ...], *, both: bool = F
 def swept_further(
     request: Request, results: Results, tag: str, values: tuple[int, ...], *, both: bool = False
 ) -> list[Trial]:
-    """At medium scale, what `swept` leaves out: other rates with other seeds.
+    """At medium scale, what `swept` leaves out: other rates with other seeds, and all of 2-token with other seeds.
 
     Claims compare values at their best rates, with all seeds. So those at the rate that is best so far come first. Then
     those at the lowest rate, of the smallest and the largest value: whether it is robust there is a claim, too. Where the
@@ -150,14 +150,14 @@ def _beyond(best: AtBestRate) -> float:
 
 
 def _is_further(trial: Trial) -> bool:
-    return bool(trial.tags["rate"] != MEDIUM_RATES[0] and trial.tags["seed"] > 0)
+    return bool((trial.tags["rate"] != MEDIUM_RATES[0] or "model" in trial.tags) and trial.tags["seed"] > 0)
 
 
 def _tier(trial: Trial) -> int:
-    """That of a trial which `swept` gives. 2-token costs several times as much as pi."""
+    """That of a trial which `swept` gives."""
     place = MEDIUM_RATES.index(trial.tags["rate"])
     if "model" in trial.tags:
-        return 3 if place < LEAST_RATES and trial.tags["seed"] == 0 else 4
+        return 3 if place < LEAST_RATES else 4
     return 1 if place == 0 else 2 if place < LEAST_RATES else 3
 
 
