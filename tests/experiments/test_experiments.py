@@ -48,7 +48,7 @@ def planned(name: str, scale: str, plan, tmp_path, *, seeds: int = 2, stream: st
     experiment = find_experiment(name)
     request = Request(scale=scale, seeds=seeds, stream=stream or experiment.STREAM)
     trials = experiment.trials(request)
-    if name in SWEEPS:  # all values, rates and seeds
+    if name in (*SWEEPS, "split-emnist-replay"):  # all values, rates and seeds
         trials += experiment.trials_after(request, Results((), request))
     outcomes, known = [], {}
     kinds = list(dict.fromkeys(_without_seed(trial) for trial in trials))
@@ -300,6 +300,28 @@ def test_medium_sweeps_go_on_with_the_best_rate_of_each_value(name, tmp_path):
     }
     values = results.values(tag) if models == 2 else []
     assert of_two_token == {(value, best.get(value, 0.18)) for value in values}
+
+
+def test_the_replay_grid_goes_on_with_the_best_step_size_of_each_number_of_streams(tmp_path):
+    best = {1: 1e-4, 8: 1e-3}  # otherwise 5e-4
+    experiment, name = find_experiment("split-emnist-replay"), "split-emnist-replay"
+    results = planned(
+        name,
+        "medium",
+        lambda i, n, t: (0.1, 0.4 + 0.2 * (t["step"] == best.get(t["streams"], 5e-4))),
+        tmp_path,
+        seeds=3,
+    )
+    first = experiment.trials(results.request)
+    assert [trial.tags["seed"] for trial in first] == [0] * 5 * 4
+    after = experiment.trials_after(results.request, results)
+    sooner = [(trial.tags["streams"], trial.tags["step"], trial.tags["seed"]) for trial in after if trial.tier == 2]
+    assert sorted(sooner) == [(e, best.get(e, 5e-4), seed) for e in (1, 2, 4, 8, 16) for seed in (1, 2)]
+    assert len({trial.name for trial in [*first, *after]}) == len(first) + len(after) == 5 * 4 * 3
+    for scale in ("small", "paper"):
+        request = Request(scale=scale, seeds=2, stream="emnist")
+        assert experiment.trials_after(request, Results((), request)) == []
+        assert {trial.tags["seed"] for trial in experiment.trials(request)} == {0, 1}
 
 
 def test_the_grid_goes_on_where_the_best_rate_is_its_last(tmp_path):
