@@ -250,6 +250,28 @@ def test_the_circular_one_is_no_verdict(tmp_path):
     assert find_experiment("cloc-oracle").claims(results)[0].reason == "circular: `photos` was fitted to this number"
 
 
+def test_a_cube_of_settings_has_an_interval_over_the_settings(tmp_path):
+    """So one seed decides, where the effect is there in most samples of the settings."""
+
+    def of(plan, kept=None):
+        results = planned("cloc-pareto", "medium", plan, tmp_path, seeds=1, stream="features")
+        return find_experiment("cloc-pareto").claims(replace(results, outcomes=results.outcomes[:kept]))
+
+    def better(shallow, deep):  # the depth that pi and 2-token are best with
+        best = {"pi": shallow, "two-token": deep}
+        return lambda i, n, tags: (0.1, 0.9 if tags["depth"] == best[tags["model"]] else 0.3)
+
+    shallower, same = of(better(1, 6))
+    assert (shallower.verdict, same.verdict) == ("holds", "holds")
+    assert (shallower.effect["seeds"], shallower.effect["of"]) == (60, "settings")
+    assert shallower.effect["low"] <= shallower.effect["mean"] <= shallower.effect["high"]
+    assert of(better(6, 1))[0].verdict == "does not hold"
+    assert of(lambda i, n, tags: (0.1, 0.3 + 0.001 * (7 * i % 61)))[0].reason == "within the noise of the settings"
+    assert of(lambda i, n, tags: (0.1, 0.9 if tags["model"] == "pi" else 0.3))[1].verdict == "does not hold"
+    assert of(better(1, 6), kept=30)[0].reason == "one seed"  # 2-token has ten of them
+    assert " over 60 settings" in "\n".join(claims_table([shallower]))
+
+
 def test_low_variability_needs_five_seeds(tmp_path):
     def of(spread, seeds):
         results = planned(

@@ -183,7 +183,8 @@ def _say_effect(claim: Claim) -> str:
     if not effect or effect.get("mean") is None:
         return ""
     mean, low, high, least = (effect[name] for name in ("mean", "low", "high", "least"))
-    interval = "" if low is None else f" [{low:.3g}, {high:.3g}] over {effect['seeds']} seeds"
+    over = f" over {effect['seeds']} {effect.get('of', 'seeds')}"
+    interval = "" if low is None else f" [{low:.3g}, {high:.3g}]{over}"
     return f"; effect {mean:.3g}{interval}, needed {least:g}"
 
 

@@ -27,12 +27,16 @@ ONE_SEED = "one seed"
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds, and the 95 % t interval around it; with one seed there is none."""
+    """A mean over seeds, and the 95 % t interval around it; with one seed there is none.
+
+    Of a claim on a cube of settings, `seeds` counts these, and `of` says so.
+    """
 
     mean: float
     low: float | None
     high: float | None
     seeds: int
+    of: str = "seeds"
 
     @property
     def half(self) -> float | None:
@@ -56,8 +60,8 @@ class Claim:
     """Why it cannot be said."""
     values: dict[str, dict[str, float]] = field(default_factory=dict)
     """The numbers that were compared: by name, then by seed."""
-    effect: dict[str, float | int | None] = field(default_factory=dict)
-    """The number that must be above `least`: mean, low, high, seeds, least."""
+    effect: dict[str, Any] = field(default_factory=dict)
+    """The number that must be above `least`: mean, low, high, seeds, least; `of` where these are not seeds."""
 
     @property
     def holds(self) -> bool | None:
@@ -124,7 +128,7 @@ def decide(effect: Interval, least: float, *, unless: str = "") -> tuple[Verdict
         return "holds", ""
     if effect.high < least:
         return "does not hold", ""
-    return "cannot be said", "within seed noise"
+    return "cannot be said", "within seed noise" if effect.of == "seeds" else f"within the noise of the {effect.of}"
 
 
 def paired(function: Callable[..., float], *arms: BySeed) -> BySeed:
@@ -194,6 +198,7 @@ def judge(
             "high": over.high,
             "seeds": over.seeds,
             "least": least,
+            **({} if over.of == "seeds" else {"of": over.of}),
         },
     )
 
