@@ -49,8 +49,8 @@ def draw_lines(
     axes = figure.subplots()
     marks = sorted({x for line in lines.values() for x in line})
     for i, (color, (name, line)) in enumerate(zip(colors(lines), lines.items(), strict=True)):
-        xs, dashes = sorted(line), "--" if i >= len(COLORS) else "-"  # when the colors begin again
-        axes.plot(xs, [np.mean(line[x]) for x in xs], dashes, color=color, marker="o", markersize=4, label=name)
+        xs, style = sorted(line), "s--" if i >= len(COLORS) else "o-"  # when the colors begin again
+        axes.plot(xs, [np.mean(line[x]) for x in xs], style, color=color, markersize=4, label=name)
         for x in xs:
             axes.plot([x] * len(line[x]), line[x], ".", color=color, alpha=0.35, markersize=4)
     for name, level in (references or {}).items():
@@ -68,7 +68,7 @@ def draw_lines(
         axes.yaxis.set_major_formatter(percent)
     axes.grid(axis="y")
     if len(lines) > 1:
-        figure.legend(loc="outside right upper")  # beside the lines, which may be anywhere
+        figure.legend(loc="outside right upper", handlelength=3)  # beside the lines, which may be anywhere
     return figure
 
 
