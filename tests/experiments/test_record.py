@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from prequential.errors import BadInput
-from prequential.experiments import NAMES, find_experiment, record
+from prequential.experiments import NAMES, find_experiment, record, remaining
 from prequential.experiments.claims import write_claims
 from prequential.experiments.costs import gpu_hours, macs_of
 from prequential.experiments.experiment import Request
 from prequential.experiments.record import EXHIBITS, NOT_IN_THE_PAPER, write_record
+from prequential.experiments.run_all import Step
 from prequential.experiments.stored import decided, read_all
 
 OUTCOME = {"bits": 1.0, "seconds": 3600.0, "macs": 1e12, "examples": 500_000}
@@ -67,8 +68,39 @@ def test_one_seed_of_a_larger_scale_does_not_hide_what_several_say(results):
     assert [saved["folder"].name for saved in read_all([results])] == ["two"]
 
 
+def test_what_is_left_of_the_plan(tmp_path, monkeypatch):
+    """By tiers, at the speed of the runs of the same experiment, or else of the same kind."""
+    monkeypatch.setattr(remaining, "macs_of", lambda trial, request: 1e12 if trial.learner == "transformer" else None)
+    plan = [Step("cloc-oracle", "medium", 3), Step("cloc-features", "medium", 3), Step("cloc-base", "medium", 1)]
+    stored(tmp_path / "features", "cloc-features", {"transformer": [0.5, 0.5]})  # 1e12 in an hour
+    request = Request(scale="medium", seeds=3, stream="photos")
+    done = [
+        {"tags": trial.tags, "accuracy": 0.1, "log_loss": 1.0, **OUTCOME}
+        for trial in find_experiment("cloc-oracle").trials(request)
+    ]
+    stored(tmp_path / "oracle", "cloc-oracle", {}, outcomes=done)
+    of_features, of_base = remaining.remaining([tmp_path], plan)
+    assert (of_features.step.name, of_features.finished) == ("cloc-features", 2)
+    trials = find_experiment("cloc-features").trials(request)
+    left = [
+        t
+        for t in trials
+        if t.tags not in ({"learner": "transformer", "seed": 0}, {"learner": "transformer", "seed": 1})
+    ]
+    transformers = sum(trial.learner == "transformer" for trial in left)
+    others = 500_000 / remaining.EXAMPLES_PER_SECOND / 3600 * (len(left) - transformers)
+    assert of_features.runs + of_features.late_runs == len(left)
+    assert of_features.hours + of_features.late_hours == pytest.approx(transformers + others)
+    assert (of_base.finished, of_base.runs, of_base.late_runs) == (0, 1, 1)
+    assert of_base.hours == of_base.late_hours == pytest.approx(1.0)  # as fast as cloc-features
+    page = "\n".join(remaining.remaining_table([tmp_path]))
+    assert "| `cloc-oracle` |" not in page
+    assert f"| `cloc-features` | medium | 3 | 2 | {of_features.runs} | {of_features.hours:.1f} |" in page
+
+
 def test_the_page_has_every_exhibit_of_the_paper(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "macs_of", lambda trial, request: 1e15)  # to count them takes a model for each
+    for module in (record, remaining):  # to count them takes a model for each
+        monkeypatch.setattr(module, "macs_of", lambda trial, request: 1e15)
     numbers = write_record([results], tmp_path / "docs" / "page.md")
     page = (tmp_path / "docs" / "page.md").read_text()
     assert "![curves](../results/cloc/curves.png)\n\nCurves.\n" in page

@@ -12,6 +12,7 @@ from typing import Any
 from prequential.experiments import NAMES, find_experiment
 from prequential.experiments.costs import GPU_MACS_PER_SECOND, gpu_hours, macs_of
 from prequential.experiments.experiment import Request
+from prequential.experiments.remaining import remaining_table
 from prequential.experiments.result_pages import say_verdict
 from prequential.experiments.stored import decided, read_all
 from prequential.storage.files import write_atomically
@@ -179,6 +180,7 @@ def write_record(folders: list[Path], page: Path) -> Path:
             lines += _exhibit(
                 Exhibit(f"`{name}`", shows, "not in the paper", name, figures), stored[name], page, level=3
             )
+    lines += remaining_table(folders)
     lines += _costs(stored)
     write_atomically(page, ("\n".join(map(_wrapped, lines)).rstrip() + "\n").encode())
     numbers = folders[0] / "all.json"

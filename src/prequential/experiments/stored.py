@@ -22,6 +22,16 @@ def read_all(folders: Iterable[Path]) -> list[dict[str, Any]]:
     Of several results of an experiment those with more than one seed go first, as one seed decides nothing; of these the
     one of the largest scale is taken, and then the one with most runs.
     """
+    best: dict[str, dict[str, Any]] = {}
+    for saved in read_every(folders):
+        before = best.get(saved["experiment"])
+        if before is None or _size(saved) > _size(before):
+            best[saved["experiment"]] = saved
+    return sorted(best.values(), key=lambda saved: NAMES.index(saved["experiment"]))
+
+
+def read_every(folders: Iterable[Path]) -> list[dict[str, Any]]:
+    """All stored results in these folders or in the folders there, each with its `folder`."""
     folders = list(folders)
     directories = sorted(
         {
@@ -33,13 +43,7 @@ def read_all(folders: Iterable[Path]) -> list[dict[str, Any]]:
     )
     if not directories:
         raise BadInput(f"there are no results of experiments in {', '.join(map(str, folders))}")
-    best: dict[str, dict[str, Any]] = {}
-    for directory in directories:
-        saved = read_results(directory) | {"folder": directory}
-        before = best.get(saved["experiment"])
-        if before is None or _size(saved) > _size(before):
-            best[saved["experiment"]] = saved
-    return sorted(best.values(), key=lambda saved: NAMES.index(saved["experiment"]))
+    return [read_results(directory) | {"folder": directory} for directory in directories]
 
 
 def _size(saved: dict[str, Any]) -> tuple[bool, int, int]:
