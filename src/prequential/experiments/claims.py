@@ -18,8 +18,8 @@ is written in the file of its experiment, with the paper's own measure and the l
 if the 95 % interval of the effect over the seeds is above that least effect, **does not hold** if the interval is
 below, and otherwise **cannot be said**; nor can it with one seed, where the best value is at the edge of what was
 tried, or where the runs are too short. Seeds are paired: equal seeds have equal streams. `photos` is a stand-in for
-CLOC, not CLOC itself. Numbers are means over the seeds, ± half of the 95 % t interval. Claims on a cube of settings have
-a bootstrap interval over the settings instead, which were drawn at random.
+CLOC, not CLOC itself. Numbers are means over the seeds, ± half of the 95 % t interval. Claims on a cube of settings
+have a bootstrap interval over the settings instead, which were drawn at random.
 """
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be said")
 
