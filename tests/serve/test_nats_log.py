@@ -15,8 +15,9 @@ from prequential.errors import BadSetting
 from prequential.serve.failures import Failure
 from prequential.serve.framing import Message
 from prequential.serve.shared_tenants import check_kind
-from prequential.serve.tenant_learner import TenantLearner, Work
+from prequential.serve.tenant_learner import TenantLearner
 from prequential.serve.tenants import Tenants
+from prequential.serve.work import Work
 from prequential.storage.checkpoint import same_state
 
 from .nats_servers import Servers, find_server

@@ -11,8 +11,9 @@ import pytest
 from prequential.serve import score_log
 from prequential.serve.score_log import ScoreLog
 from prequential.serve.scoreboard import Scoreboard
-from prequential.serve.tenant_learner import TenantLearner, Work
+from prequential.serve.tenant_learner import TenantLearner
 from prequential.serve.tenants import Tenants
+from prequential.serve.work import Work
 
 from .conftest import SMALL
 

@@ -45,7 +45,7 @@ def page_content(tenant: TenantLearner) -> dict[str, Any]:
         "figures": figures,
         "classes": [{"label": text, "count": counts[text], "recall": recall[text]} for text in most[:MOST_CLASSES]],
         "more_classes": max(0, len(most) - MOST_CLASSES),
-        "state": {**tenant.state(), "bytes": tenant.size()},
+        "state": {**tenant.state(), "bytes": tenant.checks.size()},
         "series": tenant.scores.series(),
         "recent": [shown(entry) for entry in recent_predictions(tenant)],
     }

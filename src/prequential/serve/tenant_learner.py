@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from prequential.errors import BadCheckpoint, BadInput, PrequentialError, short
+from prequential.errors import BadCheckpoint, PrequentialError, short
 from prequential.learners import by_id
 from prequential.learners.asked import Ask, at_time, id_text, now
 from prequential.learners.charges import Charges, Probabilities
@@ -26,35 +26,19 @@ from prequential.serve.idempotency import DoneRequests, origin
 from prequential.serve.json_labels import LabelNames
 from prequential.serve.nats_client import NatsThread, explained_nats
 from prequential.serve.nats_log import Behind, NatsLog
-from prequential.serve.quotas import Quotas, check_amounts
-from prequential.serve.score_log import Rescored, ScoreLog
+from prequential.serve.quotas import Quotas
+from prequential.serve.score_log import Rescored
 from prequential.serve.scoreboard import Scoreboard
+from prequential.serve.tenant_checks import TenantChecks, numbers
 from prequential.serve.tenant_log import Event, HomeLog, TenantLog
+from prequential.serve.tenant_scores import TenantScores
+from prequential.serve.work import Work
 from prequential.settings import Settings
-from prequential.storage.sealed import read_sealed, write_sealed
 
 TURN_SECONDS = 0.02  # after which a long request lets others go first
 SAVE_AFTER = 500  # examples that were learned again from a log: they are not to be learned a third time
-SIZE_SECONDS = 5.0  # how often the bytes on disk are counted
 LONG_CATCH_UP = 256  # rows
 MOST_PROBABILITIES = 1000  # of the most probable labels, in a reply
-
-
-class Work:
-    """A request that changes a tenant, and how far it has come."""
-
-    def __init__(self, number: int, content: dict[str, Any]) -> None:
-        self.number, self.content = number, content
-        self.rows: list[dict[str, Any]] = content["rows"]
-        self.restart()
-
-    def restart(self) -> None:
-        """Begins again, where what was done is undone: those rows that were stored are known by their key."""
-        self.at = 0
-        self.tenant: TenantLearner | None = None  # that has begun it
-        self.results: list[dict[str, Any]] = []
-        self.x: dict[int, np.ndarray] | None = None  # the inputs of rows that have some, checked
-        self.done: dict[int, int] = {}  # rows that were learned before, by an earlier attempt
 
 
 class TenantLearner:
@@ -78,24 +62,21 @@ class TenantLearner:
         self, name: str, place: Path, made: dict[str, Any], *, trust: bool = False, nats: NatsThread | None = None
     ) -> None:
         self.name, self.place = name, place
-        self.quotas = Quotas.from_dict(made["quotas"])
+        quotas = Quotas.from_dict(made["quotas"])
         self.log: TenantLog
-        self.scores = Scoreboard()
-        self._score_log: ScoreLog | None = None
         if nats is None:
-            self._score_log = ScoreLog(place / "scores.log", self._load_scores(None))
-            rescored = Rescored(max(self.scores.position, self._score_log.last_position()))
-            self.learner = _open_learner(place / "learner", made, trust, rescored)
+            self._scores = TenantScores(place)
+            self.learner = _open_learner(place / "learner", made, trust, self._scores.rescored)
             self.log = HomeLog(self.learner)
         else:
             nats.connect()
             make = partial(_open_learner, place / "learner", made, trust)
             self.learner, sequence = cached_home.open_at_save(place / "learner", make)
             self.log = NatsLog(nats, name, float(made["created"]), sequence)
-            self._load_scores(sequence)
+            self._scores = TenantScores(place, sequence)
         self._schema_known = self.learner.schema is not None
         self.names = LabelNames(self.learner)
-        self.events: list[dict[str, Any]] = []  # of the requests at hand, for subscribers
+        self.checks = TenantChecks(self.learner, self.names, self.log, quotas, place)
         self.used = time.monotonic()
         self.saved = time.monotonic()
         self.saved_at = self.learner.saved_position
@@ -104,13 +85,7 @@ class TenantLearner:
         if behind > LONG_CATCH_UP:
             self.saved = -math.inf  # it is saved soon: the next start shall not learn it again
         self._done = DoneRequests()
-        self._size, self._size_time = 0, -math.inf
-        if self._score_log is not None:
-            self._score_log.replay(self.scores, self.learner.position)
-            for score in rescored.found:
-                self._count({**score, "text": self.names.name(score["y"])})
-            self.flush()
-            self.events = []
+        self._scores.replay(self.learner.position, self.names)
         if isinstance(self.log, NatsLog):
             try:
                 self._catch_up(self.log)
@@ -121,17 +96,10 @@ class TenantLearner:
                     raise busy("the log has been made anew, and so is this tenant") from None
                 raise explained_nats(error) from None
 
-    def _load_scores(self, sequence: int | None) -> int:
-        """The figures as they were saved, with a log elsewhere at this position of it; the number of their last line."""
-        number = 0
-        with suppress(BadCheckpoint, KeyError, TypeError, ValueError):
-            kept = read_sealed(self._scores_path(sequence))
-            self.scores.load_state_dict(kept)
-            number = int(kept.get("number", 0))
-        return number
-
-    def _scores_path(self, sequence: int | None) -> Path:
-        return self.place / ("scores.json" if sequence is None else f"scores-{sequence}.json")
+    @property
+    def scores(self) -> Scoreboard:
+        """Its running figures."""
+        return self._scores.board
 
     # Predictions.
 
@@ -143,7 +111,7 @@ class TenantLearner:
     def predict_together(self, contents: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
         """What `predict` gives for requests with a row each, asked one after another, in one pass; None: not so."""
         learner, names, rows = self.learner, [], []
-        if self.log.largest is not None or self._check_amounts(asks=len(contents)) is not None:
+        if self.log.largest is not None or self.checks.over_quota(asks=len(contents)) is not None:
             return None
         try:
             for content in contents:
@@ -157,7 +125,7 @@ class TenantLearner:
                 names.append(id_text(row["id"]))
                 if not by_id.is_new(learner, names[-1]):
                     return None
-                rows.append(learner.check_example(_numbers(row["x"])))
+                rows.append(learner.check_example(numbers(row["x"])))
             if len(set(names)) < len(names) or len({row.shape for row in rows}) > 1:
                 return None
             with at_time(STEADY.now()):
@@ -186,19 +154,19 @@ class TenantLearner:
                     {**self._predict_row(row, i, False, len(rows) > 1), "remembered": False}
                     for i, row in enumerate(rows)
                 ]
-            x = self._check_rows([row["x"] for row in rows], several=len(rows) > 1)
-            self._check_size(x.nbytes // len(rows) + 8 * self.learner.labels.capacity)
+            x = self.checks.check_rows([row["x"] for row in rows], several=len(rows) > 1)
+            self.checks.check_size(x.nbytes // len(rows) + 8 * self.learner.labels.capacity)
         if len(rows) > 1:
-            self._check_rows([row["x"] for row in rows], keep=remember)
+            self.checks.check_rows([row["x"] for row in rows], keep=remember)
         waiting = self.learner.asked.pending
         new = sum(1 for row in rows if remember and row["id"] not in waiting)
-        self._check_quotas(asks=new)
+        self.checks.check_quotas(asks=new)
         return [self._predict_row(row, i, remember, len(rows) > 1) for i, row in enumerate(rows)]
 
     def _predict_row(self, row: dict[str, Any], i: int, remember: bool, several: bool) -> dict[str, Any]:
         learner, asked = self.learner, self.learner.asked
         try:
-            id, x = id_text(row["id"]) if remember else None, _numbers(row["x"])
+            id, x = id_text(row["id"]) if remember else None, numbers(row["x"])
             position = learner.position
             if id is None:
                 p = learner.predict_proba_one(x)
@@ -254,20 +222,17 @@ class TenantLearner:
 
     def _predicted(self, id: str | None, p: Probabilities, position: int) -> Any:
         label, best = max(p.items(), key=lambda item: item[1], default=(None, 0.0))
-        made: dict[str, Any] = {"id": id, "label": label, "p": best, "position": position, "time": now()}
-        self.events.append(self.scores.predicted(**made))
-        if self._score_log is not None and id is not None:
-            self._score_log.add("predicted", made)
+        self._scores.predicted(id, label, best, position)
         return label
 
     # Labels and examples.
 
     def learn(self, work: Work) -> list[dict[str, Any]] | None:
         """Learns rows in order; None where it has to be called again, to let others go first."""
-        if work.tenant is not self:
+        if work.begun_by is not self:
             work.restart()
-            self._check(work)
-            work.tenant = self
+            self.checks.check_work(work, self._done)
+            work.begun_by = self
         begun = time.monotonic()
         while work.at < len(work.rows):
             count = self._next(work)
@@ -292,10 +257,10 @@ class TenantLearner:
         with at_time(STEADY.now()):
             for work in islice(works, room):
                 row = work.rows[0]
-                if work.tenant is not None or len(work.rows) > 1 or row.get("id") is None or row.get("x") is not None:
+                if work.begun_by is not None or len(work.rows) > 1 or row.get("id") is None or row.get("x") is not None:
                     break
                 try:
-                    self._check(work)
+                    self.checks.check_work(work, self._done)
                 except Failure:
                     break
                 if row["id"] in found or row["id"] not in learner.asked.pending:
@@ -317,47 +282,6 @@ class TenantLearner:
                 results.append([{"id": id, "position": first + i + 1, "status": "learned"}])
         return results
 
-    def _check(self, work: Work) -> None:
-        """Refuses a request of which any row could not be learned, before anything changes."""
-        several = work.content["several"]
-        fields = [f"rows.{i}." if several else "" for i in range(len(work.rows))]
-        if work.content.get("key"):
-            work.done = self._done.get(work.content["key"], work.content["print"], self.learner.journal)
-        given: dict[str, Any] = {}  # labels of this request, by id
-        for row, field in zip(work.rows, fields, strict=True):
-            self.names.check(row["y"], f"{field}y")
-            if row.get("id") is not None:
-                row["id"] = self._check_id(row, given, field)
-        inputs = [i for i, row in enumerate(work.rows) if row.get("x") is not None and i not in work.done]
-        self._check_quotas(rows=len(work.rows) - len(work.done))
-        x = self._check_rows([work.rows[i]["x"] for i in inputs], [work.rows[i]["y"] for i in inputs], several=several)
-        by_id = [row["y"] for row in work.rows if row.get("x") is None]
-        if by_id:
-            try:
-                self.learner.check_labels(by_id)
-            except PrequentialError as error:
-                raise explained(error, "y") from None
-        self._check_size(x.nbytes // max(1, len(inputs)))
-        self.log.check()
-        work.x = {i: x[j : j + 1] for j, i in enumerate(inputs)}
-
-    def _check_id(self, row: dict[str, Any], given: dict[str, Any], field: str) -> str:
-        """The id of a label as text, if that label can be taken."""
-        try:
-            id, y, asked, labels = id_text(row["id"]), row["y"], self.learner.asked, self.learner.labels
-        except BadInput as error:
-            raise explained(error, f"{field}id") from None
-        class_id = asked.class_id(id)
-        if id in given or id in asked.labels or class_id is not None:
-            early = asked.labels.get(id)
-            first = given.get(id, early.label if early is not None else labels[class_id or 0])
-            if first != y:
-                raise Failure(409, f"{field}id {id!r} already has the label {first!r}, but got {y!r}", f"{field}y")
-        elif id not in asked.pending and asked.has_expired(id) and row.get("x") is None:
-            raise Failure(410, f"{field}id {id!r} has expired: too many predictions came after it", f"{field}id")
-        given[id] = y
-        return id
-
     def _next(self, work: Work) -> int:
         """How many rows are learned next: a whole chunk in one call, else one by one.
 
@@ -372,14 +296,7 @@ class TenantLearner:
 
     def _fits(self, work: Work, part: range) -> bool:
         """Whether rows can be one event of the log."""
-        assert work.x is not None
         return self.log.largest is None or sum(work.x[i].nbytes + 1024 for i in part) < self.log.largest
-
-    def _check_size(self, size: int) -> None:
-        """Refuses a row that the log does not take."""
-        largest = self.log.largest
-        if largest is not None and size + 4096 > largest:
-            raise Failure(413, f"a row has {size:,} bytes, but the log takes messages of at most {largest:,}", "x")
 
     def _learn_rows(self, work: Work, count: int) -> None:
         row, i = work.rows[work.at], work.at
@@ -389,7 +306,7 @@ class TenantLearner:
             elif row.get("id") is None:
                 self._observe(work, count)
             else:
-                work.results.append(self._label(row, None if work.x is None else work.x.get(i)))
+                work.results.append(self._label(row, work.x.get(i)))
         except PrequentialError as error:
             failure = explained(error, f"rows.{i}" if work.content["several"] else None)
             if work.results:
@@ -400,7 +317,6 @@ class TenantLearner:
             raise failure from None
 
     def _observe(self, work: Work, count: int) -> None:
-        assert work.x is not None
         part = range(work.at, work.at + count)
         x, ys = np.concatenate([work.x[i] for i in part]), [work.rows[i]["y"] for i in part]
         key, print = work.content.get("key"), work.content.get("print")
@@ -462,17 +378,10 @@ class TenantLearner:
         self, id: str | None, y: Any, predicted: Any, nats: float, correct: bool, delay: float | None,
         position: int | None = None,
     ) -> None:  # fmt: skip
-        at = self.learner.position if position is None else position
-        made: dict[str, Any] = {
-            "id": id, "y": y, "text": self.names.name(y), "predicted": predicted, "nats": nats, "correct": correct,
-            "delay": delay, "position": at, "time": now(),
-        }  # fmt: skip
-        self._count(made)
-
-    def _count(self, made: dict[str, Any]) -> None:
-        self.events += self.scores.scored(**made)
-        if self._score_log is not None:
-            self._score_log.add("scored", made)
+        self._scores.scored(
+            id=id, y=y, text=self.names.name(y), predicted=predicted, nats=nats, correct=correct, delay=delay,
+            position=self.learner.position if position is None else position, time=now(),
+        )  # fmt: skip
 
     # The log.
 
@@ -488,7 +397,7 @@ class TenantLearner:
         for event in log.read():
             with at_time(float(event.get("time") or STEADY.now())):  # it happened then
                 self._apply(event)
-        self.events = []
+        self._scores.take_events()
         if self.learner.position - before >= SAVE_AFTER:
             self.save()
 
@@ -515,40 +424,6 @@ class TenantLearner:
                 self.learner.schema, self._schema_known = Schema.from_dict(event["schema"]), True
             case other:
                 raise BadCheckpoint(f"unknown event {short(other)} in the log")
-
-    # Checks.
-
-    def _check_rows(
-        self, xs: list[Any], ys: list[Any] | None = None, *, several: bool = True, keep: bool = True
-    ) -> np.ndarray:
-        if not xs:
-            return np.empty((0, 0))
-        try:
-            named = isinstance(xs[0], dict)
-            if ys is not None:
-                self.learner.check_labels(ys)
-            if named and self.learner.schema is None and keep:
-                self.learner.decide_schema(xs)
-            return self.learner.check_examples(xs if named else [_numbers(x) for x in xs], ys)
-        except PrequentialError as error:
-            raise explained(error, "rows" if several else "x") from None
-
-    def _check_quotas(self, *, rows: int = 0, asks: int = 0) -> None:
-        failure = self._check_amounts(rows=rows, asks=asks)
-        if failure is not None:
-            raise failure
-
-    def _check_amounts(self, *, rows: int = 0, asks: int = 0) -> Failure | None:
-        if self.quotas.bytes is not None and time.monotonic() - self._size_time > SIZE_SECONDS:
-            self._size, self._size_time = self.size(), time.monotonic()
-        learner = self.learner
-        return check_amounts(
-            self.quotas, rows=rows, position=learner.position, asks=asks, pending=len(learner.asked), size=self._size
-        )
-
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(path.stat().st_size for path in self.place.rglob("*") if path.is_file())
 
     # Figures.
 
@@ -580,10 +455,10 @@ class TenantLearner:
 
     # Keeping it.
 
-    def flush(self) -> None:
-        """Writes down the figures of the requests at hand; to be called before they are answered."""
-        if self._score_log is not None:
-            self._score_log.flush()
+    def flush(self) -> list[dict[str, Any]]:
+        """Writes down the figures of the requests at hand, before they are answered; their events, for subscribers."""
+        self._scores.flush()
+        return self._scores.take_events()
 
     def save(self) -> None:
         """Writes the learner and its figures, so that the next start is quick."""
@@ -591,20 +466,15 @@ class TenantLearner:
             sequence = self.log.flush()
             if sequence is None:  # what was applied may not be in the log
                 return
-            if self._score_log is None:  # the figures of a save must be there when it is
-                path = self._scores_path(sequence)
-                write_sealed(path, self.scores.state_dict())
-                cached_home.save(self.learner, sequence)
-                for other in self.place.glob("scores-*.json"):
-                    if other != path:
-                        other.unlink()
-            else:
-                self.flush()
-                self.learner.save()
-                write_sealed(self._scores_path(None), {**self.scores.state_dict(), "number": self._score_log.number})
-                self._score_log.clear()
+            self._scores.save(sequence, partial(self._save_learner, sequence))
             self.saved_at, self.changed = self.learner.position, False
         self.saved = time.monotonic()
+
+    def _save_learner(self, sequence: int) -> None:
+        if isinstance(self.log, NatsLog):
+            cached_home.save(self.learner, sequence)
+        else:
+            self.learner.save()
 
     def close(self) -> None:
         with suppress(PrequentialError):  # without a save, everything is learned again from the journal
@@ -623,8 +493,3 @@ def _open_learner(home: Path, made: dict[str, Any], trust: bool, watch: Rescored
         made["classes"], settings=settings, home=home, durability="save", device="cpu", missing=made["missing"],
         schema=schema,
     )  # fmt: skip
-
-
-def _numbers(x: Any) -> Any:
-    """A list of numbers, in which null says that one is missing."""
-    return [math.nan if value is None else value for value in x] if isinstance(x, list) and None in x else x

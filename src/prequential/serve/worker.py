@@ -29,7 +29,8 @@ from prequential.serve.nats_client import NatsThread
 from prequential.serve.open_tenants import OpenTenants
 from prequential.serve.page_data import page_content, recent_predictions
 from prequential.serve.quotas import Quotas
-from prequential.serve.tenant_learner import TenantLearner, Work
+from prequential.serve.tenant_learner import TenantLearner
+from prequential.serve.work import Work
 
 TURN = 64  # predictions of one tenant before the next one's turn
 IDLE_SECONDS = 0.001  # between two looks where everything waits for gradient steps
@@ -201,10 +202,9 @@ class Worker:
         done |= self._learn(tenant, waiting, replies)
         while waiting.others:
             replies.append(self._other(tenant, waiting.others.popleft()))
-        if name in self.subscribed and tenant.events:
-            self.send([[0, "events", [name, tenant.events]]])
-        tenant.events = []
-        tenant.flush()
+        events = tenant.flush()
+        if name in self.subscribed and events:
+            self.send([[0, "events", [name, events]]])
         if done:
             tenant.log.commit(replies, self.commits)
         else:
@@ -258,7 +258,7 @@ class Worker:
         try:
             match operation:
                 case "state":
-                    return [number, 200, {**tenant.state(), "bytes": tenant.size()}]
+                    return [number, 200, {**tenant.state(), "bytes": tenant.checks.size()}]
                 case "figures":
                     waiting = self.waiting.get(name)
                     return [number, 200, {**tenant.figures(), "log_lag": 0 if waiting is None else len(waiting)}]
@@ -269,7 +269,7 @@ class Worker:
                 case "page":
                     return [number, 200, page_content(tenant)]
                 case "quotas":
-                    tenant.quotas = Quotas.from_dict(content)
+                    tenant.checks.quotas = Quotas.from_dict(content)
                     return [number, 200, None]
                 case "close":
                     self.tenants.close(name, save=bool(content))
