@@ -14,7 +14,8 @@ from prequential.learners.transformer.optimizer import Optimizer
 from prequential.learners.transformer.trainer import Trainer
 from prequential.models.kv_cache import Context
 from prequential.models.make import MODELS
-from prequential.native.transformer import ChunkInput, NativeTransformer, StreamInput
+from prequential.native.streams import ChunkInput, StreamInput
+from prequential.native.transformer import NativeTransformer
 from prequential.settings import Settings
 
 SMALL: dict[str, Any] = {"width": 32, "num_query_heads": 2, "depth": 2, "window": 20, "chunk_size": 33}

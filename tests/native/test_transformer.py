@@ -52,7 +52,7 @@ def test_passes_and_predictions_equal_those_of_the_torch_model(shape: str) -> No
             assert_close(ours.log_probs, head_log_probs(model, outs, queries.num_seen))
             if n == 1:
                 assert difference(ours.new, new_one) < 1e-5
-            if model.settings.window and native.takes_late_labels:
+            if model.settings.window and native.streams.takes_late_labels:
                 look = LookBack.of_queries(case.rng.integers(0, 5, n), np.arange(n))
                 late = native.predict_late(queries.x, queries.num_seen, context.current(beyond=True), look)
                 outs = model.predict_late(torch.from_numpy(queries.x), context.current(beyond=True), look)

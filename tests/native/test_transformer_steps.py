@@ -17,7 +17,8 @@ from prequential.learners.transformer.trainer import Trainer
 from prequential.models.kv_cache import KVState
 from prequential.models.lookback import LookBack
 from prequential.native.library import library
-from prequential.native.transformer import NativeTransformer, StreamInput, unsupported
+from prequential.native.streams import StreamInput
+from prequential.native.transformer import NativeTransformer, unsupported
 
 pytestmark = pytest.mark.skipif(library().library is None, reason=library().reason)
 

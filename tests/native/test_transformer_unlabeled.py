@@ -16,7 +16,8 @@ from prequential.models.attention import apply_rotary
 from prequential.models.kv_cache import KVState
 from prequential.models.transformer import Transformer
 from prequential.native.library import library
-from prequential.native.transformer import NativeTransformer, StreamInput
+from prequential.native.streams import StreamInput
+from prequential.native.transformer import NativeTransformer
 
 pytestmark = pytest.mark.skipif(library().library is None, reason=library().reason)
 

@@ -20,7 +20,8 @@ from prequential.learners.transformer.steps import EMAUpdate, StepsTaken, TorchS
 from prequential.models.kv_cache import Context
 from prequential.models.transformer import Transformer
 from prequential.native.kv_addresses import visible_ranges
-from prequential.native.transformer import ChunkInput, NativePass, NativeTransformer, StreamInput
+from prequential.native.streams import ChunkInput, NativePass, StreamInput
+from prequential.native.transformer import NativeTransformer
 
 FEW = 64  # rows of a pass around which little is to be done
 
@@ -37,7 +38,7 @@ class NativePasses:
     def __init__(self, model: Transformer) -> None:
         self._native = NativeTransformer(model)
         # what computes rows with late labels, where the core does not
-        self._late = None if self._native.takes_late_labels else TorchPasses(model)
+        self._late = None if self._native.streams.takes_late_labels else TorchPasses(model)
 
     @property
     def native(self) -> NativeTransformer:
@@ -50,7 +51,7 @@ class NativePasses:
 
     @property
     def takes_labels_away(self) -> bool:
-        sizes = self._native.sizes
+        sizes = self._native.streams.sizes
         return self._late is None and sizes.attention and sizes.example_key_width > 0
 
     def predict(self, queries: Queries, context: Context) -> tuple[np.ndarray, Any]:
@@ -113,7 +114,7 @@ class NativeSteps:
         self._optimizer = optimizer
         self._native = NativeTransformer(model, optimizer.adamw)
         # as for passes
-        self._late = None if self._native.takes_late_labels else TorchSteps(model, optimizer, Ranks())
+        self._late = None if self._native.streams.takes_late_labels else TorchSteps(model, optimizer, Ranks())
         self._average: NativeTransformer | None = None
 
     def prepare(

@@ -205,7 +205,7 @@ class OneRow:
 
     def _allocate(self) -> None:
         """Makes the structure, and memory for results of as many classes as there are."""
-        sizes, context, K = self._native.sizes, self._network.context, self._native.model.num_classes
+        sizes, context, K = self._native.streams.sizes, self._network.context, self._native.model.num_classes
         M, R = self._num_predictions, len(self._mixer.weights.exponents)
         state = 2 * sizes.depth * sizes.key_width
         self._row = row = OneRowStruct(num_classes=K, heads=self._network.num_predictions, uniform=-np.log(K))
