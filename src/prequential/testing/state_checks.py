@@ -20,6 +20,7 @@ from prequential.storage.checkpoint import same_state
 from prequential.testing.examples import TOLERANCE, Make, RecordedStream, make_examples
 
 CONTAINERS = (dict, list, set, deque)
+ROUNDS = 3  # of a check of memory
 
 
 def check_state_is_a_snapshot(make: Make) -> None:
@@ -202,13 +203,17 @@ def check_memory(make: Make) -> None:
         for _ in range(2):  # until everything that is kept has been made
             learner.learn_many(x, y)
         held = _bytes(learner.state_dict())  # also waits for whatever the learner does behind
-        before = objects.bytes()
-        for _ in range(6):
-            learner.learn_many(x, y)
-        after = _bytes(learner.state_dict())
-        grown = objects.bytes()
-    assert grown - before < 5 * 1024, f"1,200 more examples took {grown - before} more bytes"
-    assert after - held < 2 * 1024, f"1,200 more examples made the state larger by {after - held} bytes"
+        total = objects.bytes()
+        for _ in range(ROUNDS):  # what leaks grows in each; a cache that another thread happens to fill does not
+            for _ in range(6):
+                learner.learn_many(x, y)
+            held_before, held = held, _bytes(learner.state_dict())
+            total_before, total = total, objects.bytes()
+            more, more_held = total - total_before, held - held_before
+            if more < 5 * 1024 and more_held < 2 * 1024:
+                return
+    assert more < 5 * 1024, f"1,200 more examples took {more} more bytes"
+    assert more_held < 2 * 1024, f"1,200 more examples made the state larger by {more_held} bytes"
 
 
 class _NewObjects:
