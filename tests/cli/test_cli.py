@@ -35,3 +35,10 @@ def test_too_many_labels_name_the_flag(tmp_path, capsys):
     assert "label 2 is new, but all 2 classes are taken" in said
     assert "classes=3 or more (--classes 3 on the command line)" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["window", "window=", "=16"])
+def test_only_takes_a_name_and_a_value(value, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["experiment", "cloc-window", "--only", value, "--out", str(tmp_path)])
+    assert f"--only takes TAG=VALUE, such as window=16, but got {value}" in " ".join(capsys.readouterr().err.split())

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from prequential.comparisons.table1 import OWN, PAPER
-from prequential.errors import BadInput
+from prequential.errors import BadInput, BadSetting
 from prequential.experiments import cloc_features, cloc_table, run_all, runner
 from prequential.experiments.cloc_common import SMALL, TOO_FEW
 from prequential.experiments.experiment import Outcome, Request, Results, Trial
@@ -230,6 +230,23 @@ def test_the_second_stage_follows_and_can_be_resumed(tmp_path, monkeypatch):
     calls.clear()
     results, _ = run(partial=True)
     assert (len(results), calls) == (3, [2, 3])
+
+
+def test_only_runs_those_with_the_values_that_are_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "find_experiment", lambda name: two_stages([]))
+    request = Request(scale="small", seeds=1, stream="digits")
+
+    def run(folder, **only):
+        results = runner.run_experiment("cloc-table", request, tmp_path / folder, jobs=0, only=only)
+        return [outcome.tags for outcome in results.outcomes]
+
+    assert run("part", window=["30"]) == [{"window": 30, "seed": 0}]
+    assert run("part", window=["2", "7"], seed=["0"]) == [{"window": 2, "seed": 0}, {"window": 30, "seed": 0}]
+    assert len(run("whole", seed=["0"])) == 3  # of the second stage, too
+    with pytest.raises(BadInput, match="none of the 2 runs"):  # nor any that a run beside it could be taken for
+        run("elsewhere/nothing", window=["30"], seed=["1"])
+    with pytest.raises(BadSetting, match="has a tag rate, expected one of window, seed"):
+        run("part", rate=["1"])
 
 
 def test_all_runs_the_long_table_too(tmp_path, monkeypatch):

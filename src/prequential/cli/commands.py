@@ -121,6 +121,7 @@ def experiment(
     jobs: int | None = None,
     budget: str | None = None,
     tier: int | None = None,
+    only: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
     partial: Annotated[bool, Parameter(negative=())] = False,
     reuse: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative=())] = None,
     precision: Literal["float32", "bfloat16"] | None = None,
@@ -156,6 +157,9 @@ def experiment(
         finished.
     tier
         Run only the trials up to this tier; those of tier 1 are worth most.
+    only
+        Run only the trials with such a value, as `--only window=16 window=64 seed=0`; several machines can share an
+        experiment so, and --reuse brings their published runs together.
     partial
         Run nothing; draw and conclude from what is finished.
     reuse
@@ -230,11 +234,23 @@ def experiment(
         "options": options,
         "budget": seconds,
         "tier": tier,
+        "only": _values_by_tag(only or []),
         "partial": partial,
         "reuse": reuse or (),
     }
     if run_experiment(name, request, directory, **how, console=console) is None:
         console.print(f"stopped; the same command resumes it in {directory}", soft_wrap=True)
+
+
+def _values_by_tag(given: list[str]) -> dict[str, list[str]]:
+    """{"window": ["16", "64"]} of ["window=16", "window=64"]."""
+    found: dict[str, list[str]] = {}
+    for text in given:
+        tag, equals, value = text.partition("=")
+        if not (tag and equals and value):
+            raise PrequentialError(f"--only takes TAG=VALUE, such as window=16, but got {text}")
+        found.setdefault(tag, []).append(value)
+    return found
 
 
 def sweep(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -74,6 +74,7 @@ def run_experiment(
     options: dict[str, Any] | None = None,
     budget: float | None = None,
     tier: int | None = None,
+    only: Mapping[str, Collection[str]] | None = None,
     partial: bool = False,
     reuse: Sequence[Path] = (),
     console: Console | None = None,
@@ -99,6 +100,8 @@ def run_experiment(
         would take longer than what is left are not started.
     tier
         Runs only trials up to this tier; the others count as not run.
+    only
+        Runs only trials that have one of these values of each of these tags, as {"window": ["16", "64"]}.
     partial
         Runs nothing: draws and concludes from what is finished.
     reuse
@@ -114,6 +117,10 @@ def run_experiment(
         values = {repr(trial.run.get(option)) for trial in trials}
         if len(values) > 1:
             raise BadSetting(f"{option} is what {name} varies ({', '.join(sorted(values))}); leave it out")
+    for tag in only or {}:
+        tags = list(dict.fromkeys(tag for trial in trials for tag in trial.tags))
+        if tag not in tags:
+            raise BadSetting(f"no run of {name} has a tag {tag}, expected one of {', '.join(tags)}")
     jobs = available_cores() if jobs is None else jobs
     if jobs < 0:
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
@@ -138,7 +145,7 @@ def run_experiment(
                 jobs=jobs,
                 threads=threads,
                 end=end,
-                tier=tier,
+                wanted=lambda trial: _is_wanted(trial, tier, only or {}),
                 partial=partial,
                 published=published,
             )
@@ -182,6 +189,11 @@ class TrialJob(Job):
     shared: bool = False
 
 
+def _is_wanted(trial: Trial, tier: int | None, only: Mapping[str, Collection[str]]) -> bool:
+    tags = all(str(trial.tags.get(tag)) in values for tag, values in only.items())
+    return tags and (tier is None or trial.tier <= tier)
+
+
 def _with_options(trials: list[Trial], options: dict[str, Any] | None) -> list[Trial]:
     return [replace(trial, settings=trial.settings.changed(**options or {})) for trial in trials]
 
@@ -196,7 +208,7 @@ def _run_trials(
     jobs: int,
     threads: int,
     end: float,
-    tier: int | None,
+    wanted: Callable[[Trial], bool],
     partial: bool,
     published: PublishedRuns,
 ) -> list[TrialJob] | None:
@@ -211,7 +223,7 @@ def _run_trials(
     todo = [
         (trial, job)
         for trial, job in sorted(zip(trials, all_jobs, strict=True), key=lambda pair: pair[0].tier)
-        if read_result(job.directory)["state"] != "finished" and (tier is None or trial.tier <= tier)
+        if read_result(job.directory)["state"] != "finished" and wanted(trial)
     ]
     for trial, job in zip(trials, all_jobs, strict=True):
         if (trial, job) in todo or (is_damaged(job.settings) and not job.shared):
