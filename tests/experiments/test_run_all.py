@@ -76,6 +76,12 @@ def test_time_is_estimated_from_the_runs_that_are_finished(tmp_path):
     scores = {"finished": True, "count": 10, "classes": 2, "accuracy": 0.5, "macs_per_example": 1e6, "seconds": 5.0}
     (other / "scores.json").write_text(json.dumps(scores))
     assert estimate_seconds(trial, request, directory) == pytest.approx(macs / 2e6)
+    for i, per_example in enumerate([1e3] * 9 + [macs / 1000] * 5):
+        at = tmp_path / "two" / "runs" / f"y,seed={i}"
+        at.mkdir()
+        seconds = 10 * per_example / (1e3 if per_example == 1e3 else 2e6)
+        (at / "scores.json").write_text(json.dumps({**scores, "macs_per_example": per_example, "seconds": seconds}))
+    assert estimate_seconds(trial, request, directory) == pytest.approx(macs / 2e6)  # by those of the same size alone
     directory.mkdir(parents=True)
     (directory / "progress.json").write_text(json.dumps({"position": 750, "length": 1000}))
     assert estimate_seconds(trial, request, directory) == pytest.approx(macs / 2e6 / 4)

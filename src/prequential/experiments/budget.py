@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from pathlib import Path
@@ -14,6 +15,7 @@ from prequential.runs.job import read_progress, read_result
 UNITS = {"s": 1, "m": 60, "h": 3600}
 MACS_PER_SECOND = 1e10  # of a core, before any run has shown how fast it is
 EXAMPLES_PER_SECOND = 500.0  # of a learner that is no transformer, likewise
+MOST_ALIKE = 5  # runs whose speed counts: small models do fewer multiply-accumulates a second than large ones
 
 
 def parse_duration(text: str) -> float:
@@ -32,7 +34,7 @@ def parse_duration(text: str) -> float:
 
 
 def estimate_seconds(trial: Trial, request: Request, directory: Path) -> float:
-    """How long a trial will take, or the rest of it, by the runs of the same kind that are finished.
+    """How long a trial will take, or the rest of it, by the finished runs that are most like it.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ def estimate_seconds(trial: Trial, request: Request, directory: Path) -> float:
         The directory of its run; the runs beside it and beside its experiment show how fast this machine is.
     """
     macs, length = macs_of(trial, request), length_of(trial, request)
-    speeds = []
+    found = []  # how unlike a run is, and its speed
     for scores in directory.parent.parent.parent.glob("*/runs/*/scores.json"):
         if scores.parent.is_symlink() or (
             macs is None and scores.parent.name.partition(",seed")[0] not in directory.name
@@ -50,8 +52,11 @@ def estimate_seconds(trial: Trial, request: Request, directory: Path) -> float:
             continue
         result = read_result(scores.parent)
         if result["state"] == "finished" and result.get("seconds"):
-            done = result["macs"] if macs is not None else result["count"]
-            speeds += [done / result["seconds"]] if done else []
+            done, count = result["macs"] if macs is not None else result["count"], result["count"]
+            if done and count:
+                unlike = 0.0 if macs is None else abs(math.log(done / count) - math.log(macs / length))
+                found.append((unlike, done / result["seconds"]))
+    speeds = [speed for _, speed in sorted(found)[:MOST_ALIKE]]
     if macs is None:
         seconds = length / (statistics.median(speeds) if speeds else EXAMPLES_PER_SECOND)
     else:
