@@ -55,6 +55,8 @@ def test_claims_are_decided_from_what_is_stored(results, tmp_path):
     assert write_claims([results], tmp_path / "claims.md") == 5
     page = (tmp_path / "claims.md").read_text()
     assert "Of 5 claims 1 hold, 1 do not, 3 cannot be said." in page
+    assert "](claims.png)" in page
+    assert (tmp_path / "claims.png").read_bytes().startswith(b"\x89PNG")
     assert "commit abc, 2030-01-02" in page
     assert "effect 0.055 [0.0426, 0.0674] over 3 seeds, needed 0" in page
     with pytest.raises(BadInput, match="there are no results of experiments in"):

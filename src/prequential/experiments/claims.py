@@ -7,7 +7,9 @@ from pathlib import Path
 
 from prequential.experiments.result_pages import claims_table
 from prequential.experiments.stored import decided, read_all
-from prequential.experiments.verdicts import Verdict
+from prequential.experiments.verdicts import Claim, Verdict
+from prequential.plots.claims import ClaimRow, draw_claims
+from prequential.plots.style import save
 from prequential.storage.files import write_atomically
 
 ABOUT = """\
@@ -25,7 +27,7 @@ VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be said")
 
 
 def write_claims(folders: list[Path], out: Path) -> int:
-    """Writes the page; how many claims are on it.
+    """Writes the page and, beside it, a picture of all claims; how many there are.
 
     Parameters
     ----------
@@ -34,10 +36,11 @@ def write_claims(folders: list[Path], out: Path) -> int:
     out
         The page.
     """
-    lines, verdicts = [], []
+    lines, verdicts, rows = [], [], []
     for saved in read_all(folders):
         claims = decided(saved)
         verdicts += [claim.verdict for claim in claims]
+        rows += [_row(saved["experiment"], claim) for claim in claims]
         when = f", commit {saved['commit']}, {saved['date']}" if "commit" in saved else ""
         command = textwrap.wrap(f"`{saved['command']}`{when}", 120, break_long_words=False, break_on_hyphens=False)
         lines += [f"## {saved['experiment']}", "", *command, ""]
@@ -49,5 +52,16 @@ def write_claims(folders: list[Path], out: Path) -> int:
         lines += [*claims_table(claims), ""]
     counts = [verdicts.count(verdict) for verdict in VERDICTS]
     head = f"Of {len(verdicts)} claims {counts[0]} hold, {counts[1]} do not, {counts[2]} cannot be said.\n"
-    write_atomically(out, "\n".join([ABOUT, head, *lines]).encode())
+    picture = out.with_suffix(".png")
+    save(draw_claims(rows), picture)
+    shown = f"![How far each effect is beyond what was asked for, and the verdict]({picture.name})\n"
+    write_atomically(out, "\n".join([ABOUT, head, shown, *lines]).encode())
     return len(verdicts)
+
+
+def _row(experiment: str, claim: Claim) -> ClaimRow:
+    effect = claim.effect or {}
+    least, found = effect.get("least", 0.0), [effect.get(name) for name in ("mean", "low", "high")]
+    return ClaimRow(
+        experiment, claim.says, claim.verdict, claim.reason, *(v if v is None else v - least for v in found)
+    )
