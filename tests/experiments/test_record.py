@@ -10,6 +10,7 @@ import pytest
 
 from prequential.errors import BadInput
 from prequential.experiments import NAMES, find_experiment, record, remaining
+from prequential.experiments.budget import EXAMPLES_PER_SECOND
 from prequential.experiments.claims import write_claims
 from prequential.experiments.costs import gpu_hours, macs_of
 from prequential.experiments.experiment import Request
@@ -90,7 +91,7 @@ def test_what_is_left_of_the_plan(tmp_path, monkeypatch):
         if t.tags not in ({"learner": "transformer", "seed": 0}, {"learner": "transformer", "seed": 1})
     ]
     transformers = sum(trial.learner == "transformer" for trial in left)
-    others = 500_000 / remaining.EXAMPLES_PER_SECOND / 3600 * (len(left) - transformers)
+    others = 500_000 / EXAMPLES_PER_SECOND / 3600 * (len(left) - transformers)
     assert of_features.runs + of_features.late_runs == len(left)
     assert of_features.hours + of_features.late_hours == pytest.approx(transformers + others)
     assert (of_base.finished, of_base.runs, of_base.late_runs) == (0, 1, 1)

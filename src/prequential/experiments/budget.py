@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from prequential.errors import BadSetting
 from prequential.experiments.costs import length_of, macs_of
@@ -33,8 +35,44 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
+class FinishedRun(NamedTuple):
+    """What shows how fast runs are."""
+
+    macs: float | None
+    examples: int
+    seconds: float
+
+
+def seconds_by(runs: Iterable[FinishedRun], macs: float | None, examples: int) -> float:
+    """How long a run will take, by the finished ones whose cost per example is most like its own.
+
+    Parameters
+    ----------
+    runs
+        For a run whose multiply-accumulates are not counted: those of the same learner.
+    macs, examples
+        Of the run.
+
+    Examples
+    --------
+    >>> large, small = FinishedRun(2e12, 1000, 20.0), FinishedRun(1e9, 1000, 1.0)
+    >>> seconds_by([large] * 5 + [small] * 5, 4e12, 2000)  # 1e11 a second
+    40.0
+    >>> seconds_by([], None, 1000)
+    2.0
+    """
+    if macs is None:
+        speeds = [run.examples / run.seconds for run in runs if run.seconds]
+        return examples / (statistics.median(speeds) if speeds else EXAMPLES_PER_SECOND)
+    cost = macs / examples
+    counted = [(run.macs, run) for run in runs if run.macs and run.examples and run.seconds]
+    alike = sorted(counted, key=lambda one: abs(math.log(one[0] / one[1].examples / cost)))
+    speeds = [done / run.seconds for done, run in alike[:MOST_ALIKE]]
+    return macs / (statistics.median(speeds) if speeds else MACS_PER_SECOND)
+
+
 def estimate_seconds(trial: Trial, request: Request, directory: Path) -> float:
-    """How long a trial will take, or the rest of it, by the finished runs that are most like it.
+    """How long a trial will take, or the rest of it, by the runs that are finished.
 
     Parameters
     ----------
@@ -43,24 +81,14 @@ def estimate_seconds(trial: Trial, request: Request, directory: Path) -> float:
     directory
         The directory of its run; the runs beside it and beside its experiment show how fast this machine is.
     """
-    macs, length = macs_of(trial, request), length_of(trial, request)
-    found = []  # how unlike a run is, and its speed
+    macs, runs = macs_of(trial, request), []
     for scores in directory.parent.parent.parent.glob("*/runs/*/scores.json"):
-        if scores.parent.is_symlink() or (
-            macs is None and scores.parent.name.partition(",seed")[0] not in directory.name
-        ):
+        same_learner = scores.parent.name.partition(",seed")[0] in directory.name
+        if scores.parent.is_symlink() or (macs is None and not same_learner):
             continue
         result = read_result(scores.parent)
         if result["state"] == "finished" and result.get("seconds"):
-            done, count = result["macs"] if macs is not None else result["count"], result["count"]
-            if done and count:
-                unlike = 0.0 if macs is None else abs(math.log(done / count) - math.log(macs / length))
-                found.append((unlike, done / result["seconds"]))
-    speeds = [speed for _, speed in sorted(found)[:MOST_ALIKE]]
-    if macs is None:
-        seconds = length / (statistics.median(speeds) if speeds else EXAMPLES_PER_SECOND)
-    else:
-        seconds = macs / (statistics.median(speeds) if speeds else MACS_PER_SECOND)
+            runs.append(FinishedRun(result["macs"], result["count"], result["seconds"]))
     progress = read_progress(directory)
-    done_already = progress.get("position", 0) / max(progress.get("length", 1), 1)
-    return float(seconds * (1 - min(done_already, 1.0)))
+    done = progress.get("position", 0) / max(progress.get("length", 1), 1)
+    return seconds_by(runs, macs, length_of(trial, request)) * float(1 - min(done, 1.0))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from prequential.experiments import find_experiment
-from prequential.experiments.budget import EXAMPLES_PER_SECOND, MACS_PER_SECOND
+from prequential.experiments.budget import FinishedRun, seconds_by
 from prequential.experiments.costs import length_of, macs_of
-from prequential.experiments.experiment import Request, Results, Trial
+from prequential.experiments.experiment import Outcome, Request, Results, Trial
 from prequential.experiments.run_all import PLAN, Step
 from prequential.experiments.stored import read_every, stored_results
 
@@ -47,32 +46,30 @@ def remaining(folders: Sequence[Path], plan: Sequence[Step] = PLAN) -> list[Rema
         left = [trial for name, trial in named.items() if name not in done]
         if not left:
             continue
-        speed = _speed(step, stored)
+        alike = _alike(step, stored)
         soon, late = (
             [trial for trial in left if (trial.tier > LAST_THAT_COUNTS) is whether] for whether in (False, True)
         )
-        hours = [sum(_seconds(trial, request, results, speed) for trial in some) / 3600 for some in (soon, late)]
+        hours = [sum(_seconds(trial, request, results, alike) for trial in some) / 3600 for some in (soon, late)]
         found.append(Remaining(step, len(named) - len(left), len(soon), hours[0], len(late), hours[1]))
     return found
 
 
-def _speed(step: Step, stored: dict[tuple[str, str], Results]) -> float:
-    """Multiply-accumulates a second, by the runs of the step, or else of its kind (cloc, split) at the larger scales."""
+def _alike(step: Step, stored: dict[tuple[str, str], Results]) -> list[Outcome]:
+    """The runs of the step, or else of its kind (cloc, split) at the larger scales."""
     kind = step.name.partition("-")[0]
-    alike = [results for (name, scale), results in stored.items() if name.startswith(kind) and scale != "small"]
-    for among in ([stored[step.name, step.scale]] if (step.name, step.scale) in stored else [], alike):
-        if speeds := [o.macs / o.seconds for results in among for o in results.outcomes if o.macs and o.seconds]:
-            return statistics.median(speeds)
-    return MACS_PER_SECOND
+    own = stored.get((step.name, step.scale), Results((), Request(scale=step.scale, seeds=1, stream="")))
+    others = [results for (name, scale), results in stored.items() if name.startswith(kind) and scale != "small"]
+    counted = [o for o in own.outcomes if o.macs]
+    return counted or [o for results in others for o in results.outcomes]
 
 
-def _seconds(trial: Trial, request: Request, results: Results, speed: float) -> float:
+def _seconds(trial: Trial, request: Request, results: Results, alike: list[Outcome]) -> float:
     """How long a trial takes: by its multiply-accumulates, or by the runs of its learner where these are not counted."""
-    if (macs := macs_of(trial, request)) is not None:
-        return macs / speed
-    same = [o for o in results.outcomes if o.tags.get("learner") == trial.tags.get("learner") and o.seconds]
-    rate = statistics.median(o.examples / o.seconds for o in same) if same else EXAMPLES_PER_SECOND
-    return length_of(trial, request) / rate
+    macs = macs_of(trial, request)
+    same = [o for o in results.outcomes if o.tags.get("learner") == trial.tags.get("learner")]
+    runs = [FinishedRun(o.macs, o.examples, o.seconds) for o in (same if macs is None else alike)]
+    return seconds_by(runs, macs, length_of(trial, request))
 
 
 def remaining_table(folders: Sequence[Path]) -> list[str]:
@@ -82,8 +79,8 @@ def remaining_table(folders: Sequence[Path]) -> list[str]:
         "## What of the plan is not run yet",
         "",
         "`prequential experiment all` has a plan: every experiment at a scale that two cores can do. This is left of it, "
-        "in hours of a core at the median speed of the runs that are stored, which were made on several processors; the "
-        "last tiers (4 and 5) are trials that fill up a grid or take very long.",
+        "in hours of a core at the speed of the stored runs that are most like each, which were made on several "
+        "processors; the last tiers (4 and 5) are trials that fill up a grid or take very long.",
         "",
         "| experiment | scale | seeds | runs finished | left | hours | left in the last tiers | hours |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
