@@ -167,7 +167,8 @@ def experiment(
     precision
         Number format of the matrix products, where it is to differ from the experiment's.
     out
-        Directory for runs, figures and results; by default runs/experiments/NAME-SCALE. For `claims` and `record`: the
+        Directory for runs, figures and results; by default runs/experiments/NAME-SCALE, with the kind of data where it
+        is not the usual one. For `claims` and `record`: the
         page. For `all`: a folder with one for each experiment, by default runs/experiments. For `publish`: where the
         published ones are kept, by default results.
     """
@@ -220,13 +221,9 @@ def experiment(
     seeds = SEEDS[scale] if seeds is None else seeds
     if seeds < 1:
         raise PrequentialError(f"seeds ({seeds}) must be at least 1")
-    request = Request(
-        scale=scale,
-        seeds=seeds,
-        stream=stream or find_experiment(name).STREAM,
-        reading=reading.given_options(),
-    )
-    directory = out or Path("runs", "experiments", f"{name}-{scale}")
+    usual = find_experiment(name).STREAM
+    request = Request(scale=scale, seeds=seeds, stream=stream or usual, reading=reading.given_options())
+    directory = out or Path("runs", "experiments", request.folder(name, usual))
     options = {} if precision is None else {"precision": precision}
     seconds = None if budget is None else parse_duration(budget)
     how: dict[str, Any] = {

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from prequential.experiments.result_pages import claims_table
-from prequential.experiments.stored import decided, read_all
+from prequential.experiments.stored import decided, heading, read_all
 from prequential.experiments.verdicts import Claim, Verdict
 from prequential.plots.claims import ClaimRow, draw_claims
 from prequential.plots.style import save
@@ -19,8 +19,9 @@ ABOUT = """\
 is written in the file of its experiment, with the paper's own measure and the least effect that counts. It **holds**
 if the 95 % interval of the effect over the seeds is above that least effect, **does not hold** if the interval is
 below, and otherwise **cannot be said**; nor can it with one seed, where the best value is at the edge of what was
-tried, or where the runs are too short. Seeds are paired: equal seeds have equal streams. `photos` is a stand-in for
-CLOC, not CLOC itself. Numbers are means over the seeds, ± half of the 95 % t interval. Claims on a cube of settings
+tried, or where the runs are too short. Seeds are paired: equal seeds have equal streams. `photos` and `geo-images` are
+stand-ins for CLOC, not CLOC itself: the first is generated, the second has real images, by a frozen network, on the
+photographers, times and places of real photo records, overlaid to be as dense as CLOC's. Numbers are means over the seeds, ± half of the 95 % t interval. Claims on a cube of settings
 have a bootstrap interval over the settings instead, which were drawn at random.
 """
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be said")
@@ -40,10 +41,10 @@ def write_claims(folders: list[Path], out: Path) -> int:
     for saved in read_all(folders):
         claims = decided(saved)
         verdicts += [claim.verdict for claim in claims]
-        rows += [_row(saved["experiment"], claim) for claim in claims]
+        rows += [_row(heading(saved), claim) for claim in claims]
         when = f", commit {saved['commit']}, {saved['date']}" if "commit" in saved else ""
         command = textwrap.wrap(f"`{saved['command']}`{when}", 120, break_long_words=False, break_on_hyphens=False)
-        lines += [f"## {saved['experiment']}", "", *command, ""]
+        lines += [f"## {heading(saved)}", "", *command, ""]
         if not any("measures" in outcome for outcome in saved["outcomes"]):
             fit = ", with the stream that is `photos(fit=1)` now" if saved["stream"] == "photos" else ""
             lines += [f"Of an earlier version{fit}: what it did not store has no results here.", ""]

@@ -1,9 +1,11 @@
 """What the experiments on CLOC's features have in common.
 
-The stream is `photos`, a stand-in, unless a folder of features extracted from CLOC is given with `--stream`.
+The stream is `photos`, a stand-in, unless another is given with `--stream`: a folder of features extracted from CLOC, or
+features of real images on real photo records, as dense as CLOC's (`geo-images:FEATURES(records=FILE, overlay_days=13)`).
 
-At medium scale all of them use the same model and the first 500,000 examples, so that they share runs: the model as it
-is stands in `cloc-features`, `cloc-table`, `cloc-stopping` and in every sweep, and is run once.
+At medium scale all of them use the same model and the first 500,000 examples, of real records the first 160,000, so
+that they share runs: the model as it is stands in `cloc-features`, `cloc-table`, `cloc-stopping` and in every sweep, and
+is run once.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from prequential.experiments.rate_sweeps import LEAST_RATES, AtBestRate, at_best
 from prequential.experiments.verdicts import say_share, t_interval
 from prequential.plots.studies import draw_instantaneous
 from prequential.settings import Settings
+from prequential.streams.spec import StreamSpec, write_spec
 
 STREAM = "photos"
 SMALL = PAPER.changed(width=128, depth=2, window=256, chunk_size=64, num_streams=4, learning_rate=0.18)
@@ -23,12 +26,15 @@ SETTINGS = {"streams": "num_streams", "chunk": "chunk_size"}  # what tags of tri
 BASE = PAPER.changed(width=1024, depth=4, window=512, chunk_size=256, num_streams=8, learning_rate=0.03)
 SMALL_EXAMPLES = 20_000
 MEDIUM_EXAMPLES = 500_000
+REAL = "geo-images"
+REAL_EXAMPLES = 160_000  # of the 169,796 records
+OVERLAY_DAYS = 13  # 6.6 seconds a photo; on CLOC about 6.5
 PAPER_EXAMPLES = 37_093_769  # of CLOC, as the paper downloaded it
 RATES = (0.06, 0.18, 0.5)
 MEDIUM_RATES = (0.18, 0.06, 0.5, 0.02, 1.5)  # the most valuable first
 FURTHEST = 9  # times the highest, or a share of the lowest of them: where the grid ends in any case
 PAPER_RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-TOO_FEW = 100_000  # examples of `photos` in which a transformer has hardly begun to use its context
+TOO_FEW = 100_000  # examples of the stand-ins in which a transformer has hardly begun to use its context
 
 
 def base(request: Request) -> Settings:
@@ -37,9 +43,44 @@ def base(request: Request) -> Settings:
 
 
 def examples(request: Request, share: float = 1.0) -> dict[str, int]:
-    """How much of the stream is run over; all of it at paper scale."""
-    given: dict[str, int] = request.of({"examples": int(SMALL_EXAMPLES * share)}, {"examples": MEDIUM_EXAMPLES}, {})
-    return given
+    """How much of the stream is run over; all of it at paper scale.
+
+    Parameters
+    ----------
+    request
+        What the experiment is run with.
+    share
+        At small scale, how many times the usual number of examples.
+    """
+    length: int | None = request.of(int(SMALL_EXAMPLES * share), MEDIUM_EXAMPLES, None)
+    return {} if length is None else {"examples": at_most(request, length)}
+
+
+def at_most(request: Request, length: int) -> int:
+    """So many examples, or as many as the stream has where it is known to have fewer.
+
+    >>> real = Request(scale="medium", seeds=3, stream="geo-images:features(records=r.npz)")
+    >>> at_most(real, 1_000_000), at_most(real, 20_000)
+    (160000, 20000)
+    """
+    return min(length, REAL_EXAMPLES) if request.kind == REAL else length
+
+
+def with_option(stream: str, option: str, value: int) -> str:
+    """A stream that is drawn at random with an option changed; any other stays as it is.
+
+    >>> with_option("photos(fit=1)", "seed", 7), with_option("features:cloc", "seed", 7)
+    ('photos(fit=1,seed=7)', 'features:cloc')
+    >>> with_option("geo-images:f(records=r.npz)", "seed", 7)
+    'geo-images:f(records=r.npz, seed=7)'
+    """
+    spec = StreamSpec.parse(stream)
+    options = {**spec.options, option: value}
+    if spec.name == REAL:
+        return write_spec(spec.source, options)
+    if spec.source != STREAM:
+        return stream
+    return f"{STREAM}({','.join(f'{name}={of}' for name, of in options.items())})"
 
 
 def two_token(pi: Settings) -> Settings:
@@ -48,8 +89,8 @@ def two_token(pi: Settings) -> Settings:
 
 
 def too_short(results: Results) -> str:
-    """Why nothing can be said about a short run on `photos`: its context is not used yet."""
-    if not results.outcomes or results.examples >= TOO_FEW or not results.request.stream.startswith("photos"):
+    """Why nothing can be said about a short run on a stand-in for CLOC: its context is not used yet."""
+    if not results.outcomes or results.examples >= TOO_FEW or results.request.kind not in (STREAM, REAL):
         return ""
     return f"the runs of {results.examples:,} examples are too short: the context is not used yet"
 

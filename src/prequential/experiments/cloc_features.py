@@ -19,7 +19,6 @@ Expected on CLOC: 59 % against 18 % without images and 19 % without context.
 from __future__ import annotations
 
 from prequential.experiments.cloc_common import (
-    MEDIUM_EXAMPLES,
     PAPER_EXAMPLES,
     STREAM,
     base,
@@ -51,7 +50,7 @@ def trials(request: Request) -> list[Trial]:
         for name, learner in LEARNERS.items()
         for trial in over_seeds(request, base(request), {"learner": name}, learner=learner, run=run)
     ]
-    over = MEDIUM_EXAMPLES if run else PAPER_EXAMPLES
+    over = run.get("examples", PAPER_EXAMPLES)
     falling = base(request).changed(lr_decay="cosine", lr_decay_examples=over)
     return [
         *found,

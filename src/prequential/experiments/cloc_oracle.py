@@ -2,7 +2,10 @@
 
 Shows: the share of examples whose label is among the last W, for W from 1 to 2048. It is a property of the stream.
 
-Settings: W 1, 2, 4, ..., 2048. Small: the first 100,000 of `photos`; medium: 500,000.
+Settings: W 1, 2, 4, ..., 2048. Small: the first 100,000 of `photos`; medium: 500,000; of real records 160,000.
+
+`photos` was fitted to 12 %, so that it proves nothing there. The days by which real records are overlaid were chosen to
+make them as dense as CLOC's photos (13 days: 6.6 seconds a photo); the share that follows was seen before this was run.
 
 Hardware and time: 2 cores; a minute.
 
@@ -11,7 +14,7 @@ Expected on CLOC: 12 % for W = 1, rising with W.
 
 from __future__ import annotations
 
-from prequential.experiments.cloc_common import STREAM
+from prequential.experiments.cloc_common import STREAM, examples
 from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.verdicts import judge
 from prequential.plots.studies import draw_lines
@@ -28,7 +31,7 @@ def trials(request: Request) -> list[Trial]:
             PAPER,
             {"window": window},
             learner=f"oracle(window={window})",
-            run=request.of({"examples": 100_000}, {"examples": 500_000}, {}),
+            run=examples(request, 5),
         )
     ]
 

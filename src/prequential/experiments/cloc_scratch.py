@@ -32,7 +32,13 @@ from prequential.plots.studies import draw_instantaneous
 from prequential.streams.spec import StreamSpec, write_spec
 
 STREAM = "geo-images"
-OWN_OPTIONS = ("records", "album_gap", "seed", "max_bytes")  # of `geo-images`; the others are those of its images
+OWN_OPTIONS = (
+    "records",
+    "album_gap",
+    "overlay_days",
+    "seed",
+    "max_bytes",
+)  # of `geo-images`; the others are those of its images
 TOO_FEW = 10_000  # examples in which the context has hardly been used
 BASE = PAPER.changed(extractor="convnext", extractor_learning_rate=3e-4, depth=2)
 LARGE = BASE.changed(width=1024, chunk_size=256, window=2048, num_streams=8, learning_rate=0.01)

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from prequential.evaluation.scores import Scores
-from prequential.experiments.cloc_common import STREAM, base, beside, examples, too_short, two_token
+from prequential.experiments.cloc_common import STREAM, base, beside, examples, too_short, two_token, with_option
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.verdicts import decide, judge, t_interval
 from prequential.plots.studies import draw_instantaneous
@@ -29,7 +29,8 @@ LEAST_RISE = 0.05  # between the first tenth and the last; a model that rises le
 
 
 def trials(request: Request) -> list[Trial]:
-    request = replace(request, seeds=max(request.seeds, LEAST_SEEDS), stream=_one_world(request.stream))
+    one_stream = with_option(request.stream, "seed", 0)  # the seeds are to make other weights
+    request = replace(request, seeds=max(request.seeds, LEAST_SEEDS), stream=one_stream)
     pi = base(request)
     two = two_token(pi)
     run = {"stream": request.stream, **(examples(request) or {"examples": 10_000_000})}
@@ -109,11 +110,6 @@ def _rise(scores: Scores) -> tuple[float, int]:
     whole = curve["position"] >= scores.count // 10
     position, accuracy = curve["position"][whole], curve["accuracy"][whole]
     return float(accuracy[-1] - accuracy[0]), int(position[np.argmax(accuracy >= (accuracy[0] + accuracy[-1]) / 2)])
-
-
-def _one_world(stream: str) -> str:
-    """The seeds are to make other weights, not other streams."""
-    return "photos(seed=0)" if stream == "photos" else stream
 
 
 def _say(places: list[int]) -> str:

@@ -57,7 +57,7 @@ def length_of(trial: Trial, request: Request) -> int:
     run: dict[str, Any] = {**trial.run, **request.reading}
     if run.get("tasks") or run.get("task_length"):
         length = int(run.get("tasks") or 100) * int(
-            run.get("task_length") or (200 if _kind(request) == "digits" else 1000)
+            run.get("task_length") or (200 if request.kind == "digits" else 1000)
         )
         return min(length, run.get("examples") or length)
     return int(run.get("examples") or PAPER_EXAMPLES)
@@ -68,17 +68,13 @@ def gpu_hours(macs: float) -> float:
     return macs / GPU_MACS_PER_SECOND / 3600
 
 
-def _kind(request: Request) -> str:
-    return request.stream.partition(":")[0].partition("(")[0]
-
-
 def _shape(request: Request, settings: Settings) -> tuple[tuple[int, ...], int]:
-    kind = _kind(request)
+    kind = request.kind
     if request.scale == "paper" and settings.extractor == "convnext":
         return CLOC_IMAGES
     if kind == "photos" and request.scale == "paper":
         return CLOC_FEATURES
-    if settings.extractor == "none" and kind in FEATURES:
+    if settings.extractor in ("none", "auto") and kind in FEATURES:
         return (FEATURES[kind],), SHAPES[kind][1]
     return SHAPES.get(kind, CLOC_FEATURES)
 

@@ -32,6 +32,8 @@ from prequential.experiments.published import load_every_example, load_scores
 from prequential.experiments.verdicts import BySeed, Claim
 from prequential.runs.run_settings import RunSettings
 from prequential.settings import Settings
+from prequential.streams.spec import StreamSpec
+from prequential.streams.stream_registry import STREAMS
 
 __all__ = [
     "ON_IMAGES",
@@ -77,6 +79,15 @@ class Request:
         return self.scale == "small"
 
     @property
+    def kind(self) -> str:
+        """The name of the stream, without its path and options: photos, geo-images, emnist, ...
+
+        >>> Request(scale="medium", seeds=3, stream="geo-images:features(records=r.npz)").kind
+        'geo-images'
+        """
+        return StreamSpec.parse(self.stream).name
+
+    @property
     def data(self) -> str:
         """Which data that is, in words."""
         late = ""
@@ -86,7 +97,20 @@ class Request:
             late = f", labels in batches of {batch:,}"
         if self.stream.startswith("photos"):
             return f"the CLOC-like stream `photos`, which is not CLOC{late}"
+        if self.kind == "geo-images":
+            return f"real images on real photo records, which are not CLOC (`{self.stream}`){late}"
         return f"`{self.stream}`{late}"
+
+    def folder(self, name: str, usual: str) -> str:
+        """The folder of an experiment's results; on other data than the usual kind it is another one.
+
+        >>> Request(scale="medium", seeds=3, stream="photos").folder("cloc-table", usual="photos")
+        'cloc-table-medium'
+        >>> Request(scale="medium", seeds=3, stream="geo-images:f(records=r.npz)").folder("cloc-table", usual="photos")
+        'cloc-table-medium-geo-images'
+        """
+        other = self.kind if self.kind != usual and self.kind in STREAMS else ""
+        return "-".join(part for part in (name, self.scale, other) if part)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from prequential.experiments.costs import GPU_MACS_PER_SECOND, gpu_hours, macs_o
 from prequential.experiments.experiment import Request
 from prequential.experiments.remaining import remaining_table
 from prequential.experiments.result_pages import say_verdict
-from prequential.experiments.stored import decided, read_all
+from prequential.experiments.stored import decided, other_data, read_all
 from prequential.storage.files import write_atomically
 
 
@@ -159,19 +159,26 @@ HEAD = """\
 
 `prequential experiment record results --out docs/reproduction.md` writes this page from the stored results; all numbers
 are in `all.json` beside them. Nothing here ran on CLOC, whose photographs were not at hand: `photos` is a stand-in for
-it ([streams.md](streams.md#the-papers-streams)). The criteria and the numbers behind the verdicts are in
+it ([streams.md](streams.md#the-papers-streams)), and so are real images on real photo records
+([streams.md](streams.md#real-images-on-real-records)). The criteria and the numbers behind the verdicts are in
 [claims.md](claims.md).
 """
 
 
 def write_record(folders: list[Path], page: Path) -> Path:
     """Writes the page, and all numbers to `all.json` in the first folder; returns where they are."""
-    stored = {saved["experiment"]: saved for saved in read_all(folders)}
+    found = read_all(folders)
+    stored = {saved["experiment"]: saved for saved in found if not other_data(saved)}
     lines, shown = [HEAD], set()
     for exhibit in EXHIBITS:
         saved = stored.get(exhibit.experiment)
         lines += _exhibit(exhibit, saved, page, claims=exhibit.experiment not in shown)
         shown.add(exhibit.experiment)
+    of_experiment = {exhibit.experiment: exhibit for exhibit in reversed(EXHIBITS)}
+    for saved in found:
+        if (kind := other_data(saved)) and saved["experiment"] in of_experiment:
+            exhibit = of_experiment[saved["experiment"]]
+            lines += _exhibit(replace(exhibit, number=f"{exhibit.number}: on {kind}"), saved, page)
     lines += ["## Beyond the paper", ""]
     for name in NOT_IN_THE_PAPER:
         if name in stored:
@@ -184,7 +191,7 @@ def write_record(folders: list[Path], page: Path) -> Path:
     lines += _costs(stored)
     write_atomically(page, ("\n".join(map(_wrapped, lines)).rstrip() + "\n").encode())
     numbers = folders[0] / "all.json"
-    write_atomically(numbers, (json.dumps(_numbers(stored), indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(numbers, (json.dumps(_numbers(found), indent=1, ensure_ascii=False) + "\n").encode())
     return numbers
 
 
@@ -260,7 +267,7 @@ def _costs(stored: dict[str, dict[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
-def _numbers(stored: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _numbers(found: list[dict[str, Any]]) -> dict[str, Any]:
     """All numbers of all experiments."""
     kept = ("experiment", "scale", "stream", "seeds", "command", "commit", "date", "versions", "cores", "seconds")
     return {
@@ -272,6 +279,6 @@ def _numbers(stored: dict[str, dict[str, Any]]) -> dict[str, Any]:
                 "claims": [asdict(claim) | {"verdict_in_words": say_verdict(claim)} for claim in decided(saved)],
                 "runs": saved["outcomes"],
             }
-            for saved in stored.values()
+            for saved in found
         ]
     }

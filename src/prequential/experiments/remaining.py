@@ -11,7 +11,7 @@ from prequential.experiments.budget import FinishedRun, seconds_by
 from prequential.experiments.costs import length_of, macs_of
 from prequential.experiments.experiment import Outcome, Request, Results, Trial
 from prequential.experiments.run_all import PLAN, Step
-from prequential.experiments.stored import read_every, stored_results
+from prequential.experiments.stored import other_data, read_every, stored_results
 
 LAST_THAT_COUNTS = 3  # trials of higher tiers fill up a grid, or take very long
 
@@ -32,12 +32,14 @@ class Remaining:
 
 def remaining(folders: Sequence[Path], plan: Sequence[Step] = PLAN) -> list[Remaining]:
     """The steps of the plan that are not finished, by the results stored in these folders."""
-    stored = {(saved["experiment"], saved["scale"]): stored_results(saved) for saved in read_every(folders)}
+    stored = {
+        (saved["experiment"], saved["scale"], other_data(saved)): stored_results(saved) for saved in read_every(folders)
+    }
     found = []
     for step in plan:
         experiment = find_experiment(step.name)
-        request = Request(scale=step.scale, seeds=step.seeds, stream=experiment.STREAM)
-        results = stored.get((step.name, step.scale), Results((), request))
+        request = Request(scale=step.scale, seeds=step.seeds, stream=step.data or experiment.STREAM)
+        results = stored.get((step.name, step.scale, step.data), Results((), request))
         trials: list[Trial] = experiment.trials(request)
         if hasattr(experiment, "trials_after"):
             trials += experiment.trials_after(request, results)
@@ -55,11 +57,11 @@ def remaining(folders: Sequence[Path], plan: Sequence[Step] = PLAN) -> list[Rema
     return found
 
 
-def _alike(step: Step, stored: dict[tuple[str, str], Results]) -> list[Outcome]:
+def _alike(step: Step, stored: dict[tuple[str, str, str], Results]) -> list[Outcome]:
     """The runs of the step, or else of its kind (cloc, split) at the larger scales."""
     kind = step.name.partition("-")[0]
-    own = stored.get((step.name, step.scale), Results((), Request(scale=step.scale, seeds=1, stream="")))
-    others = [results for (name, scale), results in stored.items() if name.startswith(kind) and scale != "small"]
+    own = stored.get((step.name, step.scale, step.data), Results((), Request(scale=step.scale, seeds=1, stream="")))
+    others = [results for (name, scale, _), results in stored.items() if name.startswith(kind) and scale != "small"]
     counted = [o for o in own.outcomes if o.macs]
     return counted or [o for results in others for o in results.outcomes]
 
@@ -87,7 +89,7 @@ def remaining_table(folders: Sequence[Path]) -> list[str]:
     ]
     for of in found:
         lines.append(
-            f"| `{of.step.name}` | {of.step.scale} | {of.step.seeds} | {of.finished} | {of.runs} | {of.hours:.1f} | "
+            f"| `{of.step.name}`{of.step.title.removeprefix(of.step.name)} | {of.step.scale} | {of.step.seeds} | {of.finished} | {of.runs} | {of.hours:.1f} | "
             f"{of.late_runs} | {of.late_hours:.1f} |"
         )
     total = [sum(of.hours for of in found), sum(of.late_hours for of in found)]

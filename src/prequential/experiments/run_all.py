@@ -11,18 +11,31 @@ from rich.console import Console
 
 from prequential.errors import BadInput
 from prequential.experiments import find_experiment
+from prequential.experiments.cloc_common import OVERLAY_DAYS, REAL
+from prequential.experiments.cloc_scratch import frozen_stream
 from prequential.experiments.experiment import Request, Scale
 from prequential.experiments.runner import run_experiment
+from prequential.streams.spec import StreamSpec, write_spec
 from prequential.streams.stream_registry import STREAMS
 
 
 @dataclass(frozen=True)
 class Step:
-    """An experiment at a scale, and how many seeds."""
+    """An experiment at a scale, how many seeds, and the kind of data if it is not the experiment's usual one."""
 
     name: str
     scale: Scale
     seeds: int
+    data: str = ""
+
+    @property
+    def title(self) -> str:
+        """The experiment, and on which data if it is not the usual one.
+
+        >>> Step("cloc-oracle", "medium", 3, "geo-images").title
+        'cloc-oracle on geo-images'
+        """
+        return f"{self.name} on {self.data}" if self.data else self.name
 
 
 # In the order of value; those at the paper's size where two cores can do it.
@@ -38,6 +51,12 @@ PLAN = (
     Step("cloc-table", "medium", 3),
     Step("cloc-two-token", "medium", 3),
     Step("cloc-oracle", "medium", 3),
+    Step("cloc-oracle", "medium", 3, REAL),
+    Step("cloc-features", "medium", 3, REAL),
+    Step("cloc-table", "medium", 3, REAL),
+    Step("cloc-window", "medium", 3, REAL),
+    Step("cloc-streams", "medium", 3, REAL),
+    Step("cloc-stopping", "medium", 3, REAL),
     Step("split-emnist-two-token", "paper", 3),
     Step("split-emnist-lengths", "medium", 3),
     Step("split-emnist-replay", "medium", 3),
@@ -70,8 +89,8 @@ def run_all(
     directory
         Has a folder for each experiment.
     streams
-        The data that is not generated: emnist:PATH, cifar100:PATH, geo-images:PATH(records=FILE). Experiments whose data
-        is not given are left out.
+        The data that is not generated: emnist:PATH, cifar100:PATH, geo-images:PATH(records=FILE, similar_by=FEATURES).
+        Experiments whose data is not given are left out.
     plan
         The experiments, in their order.
     jobs, reuse
@@ -91,15 +110,15 @@ def run_all(
             stream = _stream(step, given)
             if stream is None:
                 if tier == 1:
-                    console.print(f"{step.name} is left out: give its data as {_needs(step)}", markup=False)
+                    console.print(f"{step.title} is left out: give its data as {_needs(step)}", markup=False)
                 continue
             request = Request(scale=step.scale, seeds=step.seeds, stream=stream)
             experiment = find_experiment(step.name)
             goes_on = hasattr(experiment, "trials_after")  # those that follow may have any tier
             if tier > 1 and not goes_on and all(trial.tier < tier for trial in experiment.trials(request)):
                 continue
-            console.print(f"tier {tier}, {step.name}; {left / 3600:.1f} hours left", markup=False)
-            folder = directory / f"{step.name}-{step.scale}"
+            console.print(f"tier {tier}, {step.title}; {left / 3600:.1f} hours left", markup=False)
+            folder = directory / request.folder(step.name, experiment.STREAM)
             try:
                 results = run_experiment(
                     step.name, request, folder, jobs=jobs, budget=left, tier=tier, reuse=reuse, console=console
@@ -109,18 +128,37 @@ def run_all(
                 continue
             if results is None:  # interrupted
                 return done
-            done += [step.name] if step.name not in done else []
+            done += [step.title] if step.title not in done else []
     return done
 
 
 def _stream(step: Step, given: dict[str, str]) -> str | None:
     """The data of a step; None if it has to be given and is not."""
-    kind: str = find_experiment(step.name).STREAM
-    return kind if kind in ("photos", "digits") else given.get(kind)
+    kind: str = step.data or find_experiment(step.name).STREAM
+    if kind in ("photos", "digits"):
+        return kind
+    return dense_features(given[kind]) if step.data and kind in given else given.get(kind)
+
+
+def dense_features(stream: str) -> str | None:
+    """Real records as dense as CLOC's photos, with features of the images; None if no features are named.
+
+    >>> dense_features("geo-images:cifar100:data(records=r.npz, similar_by=features)")
+    'geo-images:features(records=r.npz, overlay_days=13)'
+    >>> dense_features("geo-images:features(records=r.npz)")
+    'geo-images:features(records=r.npz, overlay_days=13)'
+    >>> dense_features("geo-images:cifar100:data(records=r.npz)") is None
+    True
+    """
+    spec = StreamSpec.parse(frozen_stream(stream) or stream)
+    inner = spec.source.split(":")[1]
+    if inner in STREAMS and inner != "features":
+        return None
+    return write_spec(spec.source, {**spec.options, "overlay_days": spec.options.get("overlay_days", OVERLAY_DAYS)})
 
 
 def _needs(step: Step) -> str:
     """The data of a step as one would write it."""
-    kind: str = find_experiment(step.name).STREAM
-    options = ", ".join(f"{option}=FILE" for option in STREAMS[kind].needs)
-    return f"{kind}:PATH({options})" if options else f"{kind}:PATH"
+    kind: str = step.data or find_experiment(step.name).STREAM
+    options = [f"{option}=FILE" for option in STREAMS[kind].needs] + (["similar_by=FEATURES"] if step.data else [])
+    return f"{kind}:PATH({', '.join(options)})" if options else f"{kind}:PATH"

@@ -37,7 +37,7 @@ DATA = {  # what a stream by default needs, and what else the experiment can run
     "emnist": "EMNIST: --stream emnist:PATH or --download",
     "cifar100": "CIFAR-100: --stream cifar100:PATH or --download",
     "geo-images": "images and photo records: --stream 'geo-images:IMAGES(records=FILE)'",
-    "photos": "none, generated; or features of CLOC: --stream FOLDER",
+    "photos": "none, generated; or features of CLOC or of images on photo records: --stream",
     "digits": "none, digits come with the package",
 }
 

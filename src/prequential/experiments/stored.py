@@ -19,15 +19,28 @@ SIZES = ("small", "medium", "paper")
 def read_all(folders: Iterable[Path]) -> list[dict[str, Any]]:
     """The stored results in these folders or in the folders there, each with its `folder`, in the order of `NAMES`.
 
-    Of several results of an experiment those with more than one seed go first, as one seed decides nothing; of these the
-    one of the largest scale is taken, and then the one with most runs.
+    An experiment on other data than its usual kind stands by itself, behind the one on this. Of several results on one
+    kind of data those with more than one seed go first, as one seed decides nothing; of these the one of the largest
+    scale is taken, and then the one with most runs.
     """
-    best: dict[str, dict[str, Any]] = {}
+    best: dict[tuple[str, str], dict[str, Any]] = {}
     for saved in read_every(folders):
-        before = best.get(saved["experiment"])
-        if before is None or _size(saved) > _size(before):
-            best[saved["experiment"]] = saved
-    return sorted(best.values(), key=lambda saved: NAMES.index(saved["experiment"]))
+        key = saved["experiment"], other_data(saved)
+        if key not in best or _size(saved) > _size(best[key]):
+            best[key] = saved
+    return [best[key] for key in sorted(best, key=lambda key: (NAMES.index(key[0]), key[1]))]
+
+
+def other_data(saved: dict[str, Any]) -> str:
+    """The kind of data of stored results; empty where it is the usual one of the experiment."""
+    kind = stored_results({**saved, "outcomes": []}).request.kind
+    return "" if kind in ("", find_experiment(saved["experiment"]).STREAM) else kind
+
+
+def heading(saved: dict[str, Any]) -> str:
+    """The experiment, and on which data if it is not the usual one."""
+    kind = other_data(saved)
+    return f"{saved['experiment']} on {kind}" if kind else str(saved["experiment"])
 
 
 def read_every(folders: Iterable[Path]) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """The settings of Table 1's rows, tuned with the same effort: five values of one option for every row that has options.
 
-The tuning stream is not one of those that are reported: it is another world of `photos`. (A stream that is not drawn at
-random is tuned on its own beginning.) The criterion is the paper's measure, average accuracy over the tuning stream.
+The tuning stream is not one of those that are reported: it is another world of `photos`, or real records with other
+images at the places, overlaid in another way. (A stream that is not drawn at random is tuned on its own beginning.) The
+criterion is the paper's measure, average accuracy over the tuning stream.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from prequential.comparisons.table1 import OWN, PAPER, row_name
-from prequential.experiments.cloc_common import MEDIUM_EXAMPLES, MEDIUM_RATES, base
+from prequential.experiments.cloc_common import MEDIUM_EXAMPLES, MEDIUM_RATES, at_most, base, with_option
 from prequential.experiments.experiment import CaptionedFigure, Request, Results, Trial, over_seeds
 from prequential.experiments.rate_sweeps import AtBestRate, at_best_rate
 from prequential.plots.studies import Line, draw_lines
-from prequential.streams.spec import StreamSpec
 
 TUNING, TABLE = "tuning", "table"  # the stages, a tag of each trial
-TUNING_EXAMPLES = 200_000  # the transformer has begun to use its context
+TUNING_SHARE = 0.4  # of the table's length; on `photos` the transformer has begun to use its context by then
 TUNING_WORLD = 1000  # the seed of the tuning stream; those that are reported are 0, 1, ...
 LONG_EXAMPLES = 2_000_000
 STEPS = (1e-3, 3e-4, 3e-3, 1e-2, 3e-2)  # of AdamW
@@ -41,7 +41,8 @@ LONG_TIER = 4  # of all others over LONG_EXAMPLES
 
 def tuning_trials(request: Request) -> list[Trial]:
     """Every row with every value of its option."""
-    run = {"stream": with_option(request.stream, "seed", TUNING_WORLD), "examples": TUNING_EXAMPLES}
+    length = int(TUNING_SHARE * at_most(request, MEDIUM_EXAMPLES))
+    run = {"stream": with_option(request.stream, "seed", TUNING_WORLD), "examples": length}
     return [
         Trial(
             tags={"learner": row, option: value, "seed": 0, "stage": TUNING},
@@ -59,7 +60,7 @@ def table_trials(request: Request, results: Results) -> list[Trial]:
     """The reported runs of the rows whose tuning is complete, each with its best value; the long ones last."""
     given = request.reading.get("examples")
     found = []
-    for length in [given] if given else [MEDIUM_EXAMPLES, LONG_EXAMPLES]:
+    for length in dict.fromkeys([given] if given else [at_most(request, n) for n in (MEDIUM_EXAMPLES, LONG_EXAMPLES)]):
         long = length > MEDIUM_EXAMPLES
         stream = with_option(request.stream, "length", length) if long else request.stream
         of_length = []
@@ -104,19 +105,6 @@ def tuned_learner(row: str, value: float) -> str:
     """
     option, values = TUNED[row]
     return row if value == values[0] else _added(row, f"{option}={value}")
-
-
-def with_option(stream: str, option: str, value: int) -> str:
-    """A world of `photos` with an option changed; any other stream stays as it is.
-
-    >>> with_option("photos(fit=1)", "seed", 7), with_option("features:cloc", "seed", 7)
-    ('photos(fit=1,seed=7)', 'features:cloc')
-    """
-    spec = StreamSpec.parse(stream)
-    if spec.source != "photos":
-        return stream
-    options = {**spec.options, option: value}
-    return f"photos({','.join(f'{name}={of}' for name, of in options.items())})"
 
 
 def _added(call: str, option: str) -> str:

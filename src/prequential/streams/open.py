@@ -223,6 +223,7 @@ def geo_image_stream(
     *,
     records: str,
     album_gap: float = 3600.0,
+    overlay_days: int = 0,
     similar_by: str | None = None,
     seed: int = 0,
     max_bytes: int | None = None,
@@ -234,7 +235,14 @@ def geo_image_stream(
     x, y = _pool(path, options)
     described = None if similar_by is None else _pool(similar_by, {})
     return GeoImageStream(
-        x, y, records=records, album_gap=album_gap, similar_by=described, seed=seed, max_bytes=max_bytes
+        x,
+        y,
+        records=records,
+        album_gap=album_gap,
+        overlay_days=overlay_days,
+        similar_by=described,
+        seed=seed,
+        max_bytes=max_bytes,
     )
 
 

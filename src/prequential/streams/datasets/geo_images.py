@@ -35,11 +35,13 @@ class GeoImageStream(Stream):
         The file with the records, as for `YfccStream`.
     album_gap
         Seconds between two photos of an album at most.
+    overlay_days
+        Lays the years over each other in pieces of so many days, as for `YfccStream`; 13 give CLOC's density.
     similar_by
         Features of the same images and their classes, as x and y: the most similar image is the one with the nearest
         features. By default it is found by x itself.
     seed
-        Which class a place shows, and with which image an album begins.
+        Which class a place shows, with which image an album begins, and how pieces of days are turned.
     max_bytes
         How many bytes the records may unpack to; see `prequential.streams.limits`.
     """
@@ -51,6 +53,7 @@ class GeoImageStream(Stream):
         *,
         records: str | Path,
         album_gap: float = 3600.0,
+        overlay_days: int = 0,
         similar_by: tuple[Pool, np.ndarray] | None = None,
         seed: int = 0,
         max_bytes: int | None = None,
@@ -60,7 +63,8 @@ class GeoImageStream(Stream):
         if not 0 <= seed < 1 << 32:
             raise BadSetting(f"seed ({seed}) must be at least 0 and below 2**32")
         self._x = x
-        self._records = YfccStream(records, max_bytes=max_bytes)
+        turned = {"overlay_days": overlay_days, "seed": seed} if overlay_days else {}
+        self._records = YfccStream(records, **turned, max_bytes=max_bytes)
         self.classes = self._records.classes
         self._y = self._records._y
         albums = album_numbers(self._records._user, self._y, self._records._time, album_gap)
