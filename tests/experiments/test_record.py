@@ -135,3 +135,42 @@ def test_costs_are_those_that_runs_count():
         request = Request(scale=scale, seeds=1, stream=find_experiment(name).STREAM)
         assert macs_of(find_experiment(name).trials(request)[0], request) == pytest.approx(expected, rel=1e-6)
     assert gpu_hours(1e17) == pytest.approx(12)
+
+
+def test_an_experiment_on_other_data_stands_by_itself(results, tmp_path, monkeypatch):
+    for module in (record, remaining):
+        monkeypatch.setattr(module, "macs_of", lambda trial, request: 1e15)
+    real = "geo-images:features(records=r.npz, overlay_days=13)"
+    learners = {"transformer": [0.5, 0.51, 0.52], "no attention": [0.4, 0.4, 0.41]}
+    stored(results / "real", "cloc-features", learners, stream=real)
+    assert [saved["folder"].name for saved in read_all([results])] == ["cloc", "real"]
+    assert write_claims([results], tmp_path / "claims.md") == 10
+    page = (tmp_path / "claims.md").read_text()
+    assert page.index("## cloc-features\n") < page.index("## cloc-features on geo-images\n")
+    write_record([results], tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert page.index("## Figure 4\n") < page.index("## Figure 4: on geo-images\n") < page.index("## Beyond the paper")
+    plan = [Step("cloc-features", "medium", 3), Step("cloc-features", "medium", 3, "geo-images")]
+    left = remaining.remaining([results], plan)
+    assert [(of.step.data, of.finished) for of in left] == [("", 9), ("geo-images", 6)]
+    assert "| `cloc-features` on geo-images | medium |" in "\n".join(remaining.remaining_table([results]))
+
+
+def test_real_records_are_shorter_and_tuned_on_other_ones():
+    real = Request(scale="medium", seeds=3, stream="geo-images:features(records=r.npz, overlay_days=13)")
+    assert real.folder("cloc-table", "photos") == "cloc-table-medium-geo-images"
+    lengths = {
+        t.run["examples"] for name in ("cloc-features", "cloc-stopping") for t in find_experiment(name).trials(real)
+    }
+    assert lengths == {160_000}
+    stops = [t.settings.freeze_at for t in find_experiment("cloc-stopping").trials(real)[::3]]
+    assert stops == [10_000, 20_000, 40_000, 80_000, None]
+    tuning = find_experiment("cloc-table").trials(real)
+    assert {t.run["examples"] for t in tuning} == {64_000}
+    assert {t.run["stream"] for t in tuning} == {"geo-images:features(records=r.npz, overlay_days=13, seed=1000)"}
+    weights = find_experiment("cloc-two-token").trials(real)
+    assert {t.run["stream"] for t in weights} == {"geo-images:features(records=r.npz, overlay_days=13, seed=0)"}
+    falling = [
+        t.settings.lr_decay_examples for t in find_experiment("cloc-features").trials(real) if "falling" in t.name
+    ]
+    assert set(falling) == {160_000}

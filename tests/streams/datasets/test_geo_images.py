@@ -78,6 +78,15 @@ def test_the_most_similar_image_by_other_features(folder):
     assert (by_other.read(3, 9).x == np.load(folder / "images.npz")["x"][by_other.image[3:9]]).all()
 
 
+def test_records_as_dense_as_one_likes(folder):
+    dense = geo(folder, overlay_days=2)
+    check_stream(lambda: geo(folder, overlay_days=2), lambda: geo(folder, overlay_days=2, seed=1))
+    assert sorted(dense.read(0, 200).y) == sorted(geo(folder).read(0, 200).y)
+    assert dense._records._time[-1] - dense._records._time[0] < 2 * 86400
+    orders = {tuple(geo(folder, overlay_days=2, seed=seed).read(0, 200).y) for seed in range(3)}
+    assert len(orders) == 3  # a seed turns the pieces, too
+
+
 def test_features_of_other_images_are_refused(folder):
     kind = np.repeat(np.arange(3), 30)
     for wrong, sentence in (

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from prequential.errors import BadInput, BadSetting
-from prequential.streams.datasets.yfcc import YfccStream
+from prequential.streams.datasets.yfcc import FIRST, YfccStream, overlay
 from prequential.testing.streams import check_stream
 
-HOUR = 3600
+HOUR, DAY = 3600, 86400
 START = 946684800 + 10 * 365 * 86400
 
 
@@ -58,6 +58,8 @@ def test_features_tell_the_photographer_and_only_the_past(tmp_path):
 def test_bad_input(tmp_path):
     with pytest.raises(BadSetting, match=r"user_code \(65\) must be from 0 to 64"):
         YfccStream(write(tmp_path / "a.npz"), user_code=65)
+    with pytest.raises(BadSetting, match=r"overlay_days \(-1\) must be from 0 to 6575"):
+        YfccStream(write(tmp_path / "a.npz"), overlay_days=-1)
     np.savez(tmp_path / "b.npz", y=np.arange(3))
     with pytest.raises(BadInput, match="has no array 'user', only y"):
         YfccStream(tmp_path / "b.npz")
@@ -70,6 +72,34 @@ def test_bad_input(tmp_path):
         YfccStream(tmp_path / "e.npz")
     with pytest.raises(BadInput, match="is no NumPy file that can be read"):
         YfccStream(tmp_path / "missing.npz")
+
+
+def test_pieces_of_days_are_laid_over_each_other(tmp_path):
+    rng = np.random.default_rng(1)
+    time = START + np.sort(rng.integers(0, 400 * DAY, 300))
+    path = write(tmp_path / "a.npz", time=time)
+    saved = np.load(path)
+    stream = YfccStream(path, overlay_days=7)
+    check_stream(lambda: YfccStream(path, overlay_days=7), lambda: YfccStream(path, overlay_days=7, seed=1))
+    assert (np.diff(stream._time) >= 0).all()
+    assert stream._time[-1] - stream._time[0] < 7 * DAY  # 57 times as dense
+    whole = [(y, user % (1 << 33), t % DAY) for y, user, t in zip(stream._y, stream._user, stream._time, strict=True)]
+    assert sorted(whole) == sorted(zip(saved["y"], saved["user"], (time - FIRST) % DAY, strict=True))
+    assert YfccStream(path, overlay_days=0).fingerprint() == YfccStream(path).fingerprint() != stream.fingerprint()
+
+
+def test_what_a_photographer_does_in_one_piece_stays_as_it_was():
+    """The same pauses in the same order; across the borders of pieces there is nobody whose past could be known."""
+    rng = np.random.default_rng(2)
+    user, time = rng.integers(0, 9, 500), FIRST + np.sort(rng.integers(0, 60 * DAY, 500))
+    order, photographer, when = overlay(user, time, 5, seed=3)
+    piece = (time - FIRST) // (5 * DAY)
+    assert len(np.unique(photographer)) >= len(np.unique(user + 100 * piece))
+    for one in np.unique(photographer):
+        mine = photographer == one
+        assert (np.diff(order[mine]) > 0).all()
+        assert (np.diff(when[mine]) == np.diff(time[order[mine]])).all()
+        assert len({(user[i], piece[i]) for i in order[mine]}) == 1
 
 
 def test_broken_and_foreign_files(tmp_path):
