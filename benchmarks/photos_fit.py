@@ -32,6 +32,7 @@ from prequential import evaluate
 from prequential.registry import make_learner
 from prequential.streams.datasets.photos import FITS, PhotoStream
 from prequential.streams.datasets.yfcc import END, FIRST, YfccStream
+from prequential.streams.stream import Stream
 
 CELL = 0.15  # degrees
 MEMORIES = (16, 64, 256, 512, 1024, 4096, 16384, 65536, 262144)
@@ -170,21 +171,32 @@ def image_alone(stream: PhotoStream, examples: int, hidden: int, rate: float, re
     return float(np.mean(right)), float(np.mean(right[-len(right) // 4 :]))
 
 
-def neighbors(stream: PhotoStream, examples: int, queries: int = 1000) -> dict[int, tuple[float, float]]:
-    """By size of the memory: how often the most similar photo in it has the same place, and the same album."""
-    x = np.concatenate([stream.read(at, min(at + 8192, examples)).x for at in range(0, examples, 8192)])
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
+def neighbors_in(stream: PhotoStream, examples: int) -> dict[int, tuple[float, float]]:
     behind = stream.latent(0, examples)
-    memories = [size for size in MEMORIES if size < examples]
+    return neighbors(read_x(stream, examples), behind.place, behind.album)
+
+
+def read_x(stream: Stream, examples: int) -> np.ndarray:
+    """The features of the first examples. (examples, features)"""
+    parts = [np.asarray(stream.read(at, min(at + 8192, examples)).x) for at in range(0, examples, 8192)]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def neighbors(
+    x: np.ndarray, place: np.ndarray, album: np.ndarray, queries: int = 1000
+) -> dict[int, tuple[float, float]]:
+    """By size of the memory: how often the most similar photo in it has the same place, and the same album."""
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    memories = [size for size in MEMORIES if size < len(x)]
     hits: dict[int, list[tuple[bool, bool]]] = {size: [] for size in memories}
-    for t in np.random.default_rng(0).integers(memories[-1], examples, queries).tolist():
+    for t in np.random.default_rng(0).integers(memories[-1], len(x), queries).tolist():
         similarity, nearest, done = -2.0, -1, t
         for size in memories:
             some = x[t - size : done] @ x[t]
             if some.max() > similarity:
                 similarity, nearest = float(some.max()), t - size + int(some.argmax())
             done = t - size
-            same = (behind.place[nearest] == behind.place[t], behind.album[nearest] == behind.album[t])
+            same = (place[nearest] == place[t], album[nearest] == album[t])
             hits[size].append((bool(same[0]), bool(same[1])))
     return {size: (float(np.mean(found, 0)[0]), float(np.mean(found, 0)[1])) for size, found in hits.items()}
 
@@ -198,7 +210,7 @@ def draw(path: Path, examples: int, seed: int) -> None:
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for fit, color in ((1, "tab:gray"), (2, "tab:blue")):
-        curve = neighbors(PhotoStream(40_000_000, seed=seed, fit=fit), examples)
+        curve = neighbors_in(PhotoStream(40_000_000, seed=seed, fit=fit), examples)
         axes.plot(
             list(curve), [place for place, _ in curve.values()], "o-", color=color, label=f"same place, fit {fit}"
         )
@@ -251,7 +263,7 @@ def main() -> None:
         print(f"{f'image alone, {name} (last quarter {end:.3f})':62}{0.19:10.3f}{whole:10.3f}")
     scores = evaluate(stream, make_learner(NO_ATTENTION, 713), stop=n)
     print(f"{'image alone, the transformer without attention':62}{0.19:10.3f}{scores.accuracy:10.3f}")
-    for size, (place, album) in neighbors(stream, n).items():
+    for size, (place, album) in neighbors_in(stream, n).items():
         told = f"1-NN in the last {size:,} has the place (the album: {album:.3f})"
         print(f"{told:62}{'0.26' if size == MEMORIES[-1] else '':>10}{place:10.3f}")
     for window in (1, 2, 5, 10, 20, 50, 100, 200, 512, 2048):

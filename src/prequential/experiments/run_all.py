@@ -11,7 +11,7 @@ from rich.console import Console
 
 from prequential.errors import BadInput
 from prequential.experiments import find_experiment
-from prequential.experiments.cloc_common import OVERLAY_DAYS, REAL
+from prequential.experiments.cloc_common import AS_CLOC, REAL
 from prequential.experiments.cloc_scratch import frozen_stream
 from prequential.experiments.experiment import Request, Scale
 from prequential.experiments.runner import run_experiment
@@ -137,24 +137,24 @@ def _stream(step: Step, given: dict[str, str]) -> str | None:
     kind: str = step.data or find_experiment(step.name).STREAM
     if kind in ("photos", "digits"):
         return kind
-    return dense_features(given[kind]) if step.data and kind in given else given.get(kind)
+    return like_cloc(given[kind]) if step.data and kind in given else given.get(kind)
 
 
-def dense_features(stream: str) -> str | None:
-    """Real records as dense as CLOC's photos, with features of the images; None if no features are named.
+def like_cloc(stream: str) -> str | None:
+    """Real records that are like CLOC's photos, with features of the images; None if no features are named.
 
-    >>> dense_features("geo-images:cifar100:data(records=r.npz, similar_by=features)")
-    'geo-images:features(records=r.npz, overlay_days=13)'
-    >>> dense_features("geo-images:features(records=r.npz)")
-    'geo-images:features(records=r.npz, overlay_days=13)'
-    >>> dense_features("geo-images:cifar100:data(records=r.npz)") is None
+    >>> like_cloc("geo-images:cifar100:data(records=r.npz, similar_by=features)")
+    'geo-images:features(records=r.npz, overlay_days=13, typical_share=0.42)'
+    >>> like_cloc("geo-images:features(records=r.npz, overlay_days=91)")
+    'geo-images:features(records=r.npz, overlay_days=91, typical_share=0.42)'
+    >>> like_cloc("geo-images:cifar100:data(records=r.npz)") is None
     True
     """
     spec = StreamSpec.parse(frozen_stream(stream) or stream)
     inner = spec.source.split(":")[1]
     if inner in STREAMS and inner != "features":
         return None
-    return write_spec(spec.source, {**spec.options, "overlay_days": spec.options.get("overlay_days", OVERLAY_DAYS)})
+    return write_spec(spec.source, spec.options | AS_CLOC | spec.options)
 
 
 def _needs(step: Step) -> str:

@@ -87,6 +87,24 @@ def test_records_as_dense_as_one_likes(folder):
     assert len(orders) == 3  # a seed turns the pieces, too
 
 
+def test_not_every_photo_shows_what_its_place_is_known_for(folder):
+    kinds, plain = np.repeat(np.arange(3), 30), geo(folder)
+    places = np.array(plain.read(0, 200).y)
+    known_for = {place: kinds[plain.image[places == place][0]] for place in set(places.tolist())}
+
+    def typical(share):
+        image = geo(folder, typical_share=share).image
+        assert all(len(set(image[kinds[image] == kind][:30].tolist())) == 30 for kind in range(3))
+        return float(np.mean([kinds[one] == known_for[place] for one, place in zip(image, places, strict=True)]))
+
+    assert (geo(folder, typical_share=1.0).image == plain.image).all()
+    assert typical(1.0) == 1
+    assert typical(0.0) == pytest.approx(1 / 3, abs=0.1)
+    assert typical(0.4) == pytest.approx(0.4 + 0.6 / 3, abs=0.1)
+    with pytest.raises(BadSetting, match=r"typical_share \(1.5\) must be from 0 to 1"):
+        geo(folder, typical_share=1.5)
+
+
 def test_features_of_other_images_are_refused(folder):
     kind = np.repeat(np.arange(3), 30)
     for wrong, sentence in (

@@ -27,6 +27,9 @@ class GeoImageStream(Stream):
 
     Images and features of the same images, both with the features as `similar_by`, make the same photos.
 
+    What people photograph at a place is not always what it is known for: with a `typical_share` below 1 only that share of
+    the photos shows the class of its place and goes on with the album, and the others show any image of any class.
+
     Parameters
     ----------
     x, y
@@ -37,6 +40,8 @@ class GeoImageStream(Stream):
         Seconds between two photos of an album at most.
     overlay_days
         Lays the years over each other in pieces of so many days, as for `YfccStream`; 13 give CLOC's density.
+    typical_share
+        The share of photos that show the class of their place.
     similar_by
         Features of the same images and their classes, as x and y: the most similar image is the one with the nearest
         features. By default it is found by x itself.
@@ -54,6 +59,7 @@ class GeoImageStream(Stream):
         records: str | Path,
         album_gap: float = 3600.0,
         overlay_days: int = 0,
+        typical_share: float = 1.0,
         similar_by: tuple[Pool, np.ndarray] | None = None,
         seed: int = 0,
         max_bytes: int | None = None,
@@ -62,6 +68,8 @@ class GeoImageStream(Stream):
             raise BadSetting(f"album_gap ({album_gap}) must be at least 0")
         if not 0 <= seed < 1 << 32:
             raise BadSetting(f"seed ({seed}) must be at least 0 and below 2**32")
+        if not 0 <= typical_share <= 1:
+            raise BadSetting(f"typical_share ({typical_share}) must be from 0 to 1")
         self._x = x
         turned = {"overlay_days": overlay_days, "seed": seed} if overlay_days else {}
         self._records = YfccStream(records, **turned, max_bytes=max_bytes)
@@ -71,7 +79,8 @@ class GeoImageStream(Stream):
         kind = _numbers(y)
         if similar_by is not None:
             _check_same_images(kind, _numbers(similar_by[1]))
-        self.image = draw_images(x if similar_by is None else similar_by[0], kind, self._y, albums, seed)
+        by = x if similar_by is None else similar_by[0]
+        self.image = draw_images(by, kind, self._y, albums, seed, typical_share=typical_share)
 
     def __len__(self) -> int:
         return len(self._y)
@@ -99,7 +108,15 @@ def album_numbers(user: np.ndarray, place: np.ndarray, time: np.ndarray, gap: fl
     return numbers
 
 
-def draw_images(x: Pool | np.ndarray, kind: np.ndarray, place: np.ndarray, album: np.ndarray, seed: int) -> np.ndarray:
+def draw_images(
+    x: Pool | np.ndarray,
+    kind: np.ndarray,
+    place: np.ndarray,
+    album: np.ndarray,
+    seed: int,
+    *,
+    typical_share: float = 1.0,
+) -> np.ndarray:
     """The image of each photo, as positions in x; `kind` is the class of each image. See `GeoImageStream`."""
     bits = np.random.Philox(seed)
     kinds = int(kind.max()) + 1
@@ -108,7 +125,9 @@ def draw_images(x: Pool | np.ndarray, kind: np.ndarray, place: np.ndarray, album
     shows = deck[np.argsort(np.argsort(keys[:-kinds], kind="stable")) % kinds]  # (places,)
     begins = bits.random_raw(int(album.max()) + 1)
     drawn = np.empty(len(place), np.int64)
-    shown = shows[place]
+    typical = (bits.random_raw(len(place)) >> np.uint64(11)) * 2.0**-53 < typical_share  # (photos,)
+    others = bits.random_raw(len(place))
+    shown = np.where(typical, shows[place], (others % np.uint64(kinds)).astype(np.int64))
     for one in np.unique(shown):
         members = np.flatnonzero(kind == one)
         distance = _distances(np.asarray(x[members]))
@@ -119,12 +138,15 @@ def draw_images(x: Pool | np.ndarray, kind: np.ndarray, place: np.ndarray, album
                 free[:] = True
             left = np.flatnonzero(free)
             last = before.get(number := int(album[t]))
-            if last is None:
+            if not typical[t]:
+                chosen = int(left[int(others[t] // np.uint64(kinds)) % len(left)])
+            elif last is None:
                 chosen = int(left[int(begins[number]) % len(left)])
             else:
                 chosen = int(left[distance[last, left].argmin()])
             free[chosen] = False
-            before[number] = chosen
+            if typical[t]:
+                before[number] = chosen
             drawn[t] = members[chosen]
     return drawn
 
