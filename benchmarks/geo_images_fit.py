@@ -1,10 +1,12 @@
-"""Real photo records laid over each other, beside what is known of CLOC: density, labels, and nearest neighbors.
+"""Real images on real photo records, beside what is known of CLOC: density, labels, the image alone, neighbors.
 
-    python benchmarks/geo_images_fit.py yfcc_poi9.npz cifar100-features      with features, or without them
-    python benchmarks/geo_images_fit.py yfcc_poi9.npz --days 0 182 13 --seeds 3
+    python benchmarks/geo_images_fit.py yfcc_poi9.npz cifar100-features
+    python benchmarks/geo_images_fit.py yfcc_poi9.npz --variants 0:1 182:1 13:1 --seeds 3      without images
 
-Two minutes on one core. `--days` are those of `overlay_days`; 0 are the records as they are. "Labels alone" and 1-NN are
-those of `photos_fit.py`. Nothing of this was fitted: 13 days were chosen for the density alone.
+Five minutes on one core. A variant is `overlay_days`:`typical_share` of `geo-images`; 0:1 are the records as they are.
+"Labels alone", "image alone" and 1-NN are those of `photos_fit.py`; the seed is that of the tuning stream, which is not
+reported. 13 days were chosen for the density alone, and a share of 0.42 for what the image alone has, by linear
+interpolation between 0.4 (17.8 %) and 0.5 (23.3 %); nothing else was fitted.
 """
 
 from __future__ import annotations
@@ -14,14 +16,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from photos_fit import labels_alone, neighbors, oracle, read_x
+import torch
+from photos_fit import NO_ATTENTION, labels_alone, neighbors, oracle, read_x
 
+from prequential import evaluate
+from prequential.experiments.tuning import TUNING_WORLD
+from prequential.registry import make_learner
 from prequential.streams.datasets.geo_images import album_numbers
 from prequential.streams.datasets.yfcc import YfccStream
 from prequential.streams.open import open_stream
 from prequential.streams.spec import write_spec
 
-CLOC = {"seconds between photos": 6.5, "P(y_t = y_t-1)": 0.12, "labels alone": 0.18}
+CLOC = {
+    "seconds between photos": 6.5,
+    "P(y_t = y_t-1)": 0.12,
+    "labels alone": 0.18,
+    "image alone": 0.19,
+}
+EXAMPLES = 160_000
 
 
 def of_labels(records: YfccStream) -> Iterator[tuple[str, float]]:
@@ -34,11 +46,12 @@ def of_labels(records: YfccStream) -> Iterator[tuple[str, float]]:
         yield f"oracle({window})", oracle(y, window)
 
 
-def of_images(features: Path, records: Path, days: int, seed: int) -> Iterator[tuple[str, float]]:
-    """How often the most similar of the last photos has the same place, and the same album."""
-    spec = write_spec(f"geo-images:features:{features}", {"records": str(records), "overlay_days": days})
+def of_images(features: Path, behind: YfccStream, options: dict[str, float], seed: int) -> Iterator[tuple[str, float]]:
+    """What the images tell, and how often the most similar of the last photos has the same place, or the same album."""
+    spec = write_spec(f"geo-images:features:{features}", {"records": str(behind.path), **options})
     stream = open_stream(spec, seed=seed)
-    behind = YfccStream(records, overlay_days=days, seed=seed if days else 0)
+    scores = evaluate(stream, make_learner(NO_ATTENTION, behind.classes, seed=seed), stop=EXAMPLES)
+    yield "image alone", scores.accuracy
     album = album_numbers(behind._user, behind._y, behind._time, 3600.0)
     for size, (place, same) in neighbors(read_x(stream, len(behind)), behind._y, album).items():
         yield f"1-NN in the last {size:,} has the place", place
@@ -49,23 +62,28 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("records", type=Path)
     parser.add_argument("features", type=Path, nargs="?")
-    parser.add_argument("--days", type=int, nargs="+", default=[0, 182, 13])
+    parser.add_argument("--variants", nargs="+", default=["0:1", "13:1", "13:0.42"])
     parser.add_argument("--seeds", type=int, default=1)
     given = parser.parse_args()
+    torch.set_num_threads(1)
     found = []
-    for days in given.days:
-        rows: dict[str, list[float]] = {}
-        for seed in range(given.seeds):
-            of_seed = list(of_labels(YfccStream(given.records, overlay_days=days, seed=seed if days else 0)))
-            of_seed += of_images(given.features, given.records, days, seed) if given.features else []
+    for variant in given.variants:
+        days, share = variant.split(":")
+        rows: dict[int, tuple[str, list[float]]] = {}
+        for seed in range(TUNING_WORLD, TUNING_WORLD + given.seeds):
+            behind = YfccStream(given.records, overlay_days=int(days), seed=seed if int(days) else 0)
+            options = {"overlay_days": int(days), "typical_share": float(share)}
+            of_seed = [
+                *of_labels(behind),
+                *(of_images(given.features, behind, options, seed) if given.features else ()),
+            ]
             for i, (name, value) in enumerate(of_seed):
-                rows.setdefault(f"{i:02} {name}", []).append(value)
+                rows.setdefault(i, (name, []))[1].append(value)
         found.append(rows)
-    print(f"{'':44}{'CLOC':>10}" + "".join(f"{f'{days} days' if days else 'as it is':>14}" for days in given.days))
-    for name in found[0]:
-        cloc = CLOC.get(name[3:])
-        known = "" if cloc is None else f"{cloc:g}"
-        print(f"{name[3:]:44}{known:>10}" + "".join(f"{np.mean(rows[name]):14.4g}" for rows in found))
+    print(f"{'':44}{'CLOC':>8}" + "".join(f"{variant:>12}" for variant in given.variants))
+    for i, (name, _) in found[0].items():
+        known = f"{CLOC[name]:g}" if name in CLOC else ""
+        print(f"{name:44}{known:>8}" + "".join(f"{np.mean(rows[i][1]):12.4g}" for rows in found))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from prequential.experiments.cloc_common import SMALL, TOO_FEW
 from prequential.experiments.experiment import Outcome, Request, Results, Trial
 from prequential.experiments.shared_runs import key_of
 from prequential.experiments.stored import decided, read_all
-from prequential.experiments.tuning import LONG_EXAMPLES, TUNED, TUNING_SHARE, chosen, tuned_learner
+from prequential.experiments.tuning import LONG_EXAMPLES, TUNED, TUNING_EXAMPLES, chosen, tuned_learner
 from prequential.registry import make_learner
 from prequential.streams.open import open_stream
 
@@ -58,8 +58,8 @@ class TestTrials:
         counts = Counter(trial.tags["learner"] for trial in TUNING)
         assert set(counts) == set(PAPER) - {"last-label"}
         assert set(counts.values()) == {5}
-        assert {trial.run["examples"] for trial in TUNING} == {TUNING_SHARE * 500_000}
-        assert TUNING_SHARE * 500_000 > TOO_FEW
+        assert {trial.run["examples"] for trial in TUNING} == {TUNING_EXAMPLES}
+        assert TUNING_EXAMPLES > TOO_FEW
         assert len({trial.learner for trial in TUNING}) == len(TUNING)
 
     @pytest.mark.parametrize("row", TUNED)

@@ -156,21 +156,10 @@ def test_an_experiment_on_other_data_stands_by_itself(results, tmp_path, monkeyp
     assert "| `cloc-features` on geo-images | medium |" in "\n".join(remaining.remaining_table([results]))
 
 
-def test_real_records_are_shorter_and_tuned_on_other_ones():
+def test_real_records_are_tuned_on_other_ones():
     real = Request(scale="medium", seeds=3, stream="geo-images:features(records=r.npz, overlay_days=13)")
     assert real.folder("cloc-table", "photos") == "cloc-table-medium-geo-images"
-    lengths = {
-        t.run["examples"] for name in ("cloc-features", "cloc-stopping") for t in find_experiment(name).trials(real)
-    }
-    assert lengths == {160_000}
-    stops = [t.settings.freeze_at for t in find_experiment("cloc-stopping").trials(real)[::3]]
-    assert stops == [10_000, 20_000, 40_000, 80_000, None]
     tuning = find_experiment("cloc-table").trials(real)
-    assert {t.run["examples"] for t in tuning} == {64_000}
     assert {t.run["stream"] for t in tuning} == {"geo-images:features(records=r.npz, overlay_days=13, seed=1000)"}
     weights = find_experiment("cloc-two-token").trials(real)
     assert {t.run["stream"] for t in weights} == {"geo-images:features(records=r.npz, overlay_days=13, seed=0)"}
-    falling = [
-        t.settings.lr_decay_examples for t in find_experiment("cloc-features").trials(real) if "falling" in t.name
-    ]
-    assert set(falling) == {160_000}

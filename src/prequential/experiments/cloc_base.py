@@ -18,7 +18,7 @@ Expected: the larger model is better. With one seed the claim cannot be decided,
 
 from __future__ import annotations
 
-from prequential.experiments.cloc_common import BASE, SMALL, STREAM, at_most, beside, figure_of_latest, too_short
+from prequential.experiments.cloc_common import BASE, SMALL, STREAM, beside, figure_of_latest, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.verdicts import judge
 from prequential.plots.comparison import draw_accuracies
@@ -33,8 +33,7 @@ def trials(request: Request) -> list[Trial]:
     models: dict[str, Settings] = {"small": SMALL, "base": BASE}
     if request.small:
         models = {"small": SMALL.changed(width=32, **TINY), "base": BASE.changed(width=64, **TINY)}
-    length = request.of(5_000, at_most(request, 1_000_000), None)
-    run = {"examples": length} if length else {}
+    run = request.of({"examples": 5_000}, {"examples": 1_000_000}, {})
     return [
         trial
         for model, settings in models.items()

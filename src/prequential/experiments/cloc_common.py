@@ -1,12 +1,11 @@
 """What the experiments on CLOC's features have in common.
 
 The stream is `photos`, a stand-in, unless another is given with `--stream`: a folder of features extracted from CLOC, or
-features of real images on real photo records, as dense as CLOC's (`geo-images:FEATURES(records=FILE, overlay_days=13,
-typical_share=0.42)`).
+features of real images on real photo records, made like CLOC (`geo-images:FEATURES(records=FILE, length=500000,
+overlay_days=13, typical_share=0.42)`).
 
-At medium scale all of them use the same model and the first 500,000 examples, of real records the first 160,000, so
-that they share runs: the model as it is stands in `cloc-features`, `cloc-table`, `cloc-stopping` and in every sweep, and
-is run once.
+At medium scale all of them use the same model and the first 500,000 examples, so that they share runs: the model as it
+is stands in `cloc-features`, `cloc-table`, `cloc-stopping` and in every sweep, and is run once.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ BASE = PAPER.changed(width=1024, depth=4, window=512, chunk_size=256, num_stream
 SMALL_EXAMPLES = 20_000
 MEDIUM_EXAMPLES = 500_000
 REAL = "geo-images"
-REAL_EXAMPLES = 160_000  # of the 169,796 records
 AS_CLOC = {  # options of real records
+    "length": 500_000,  # three times the records
     "overlay_days": 13,  # 6.6 seconds a photo; on CLOC about 6.5
     "typical_share": 0.42,  # the image alone has 19 %, as on CLOC, by the learner that stands for it there
 }
@@ -47,27 +46,9 @@ def base(request: Request) -> Settings:
 
 
 def examples(request: Request, share: float = 1.0) -> dict[str, int]:
-    """How much of the stream is run over; all of it at paper scale.
-
-    Parameters
-    ----------
-    request
-        What the experiment is run with.
-    share
-        At small scale, how many times the usual number of examples.
-    """
-    length: int | None = request.of(int(SMALL_EXAMPLES * share), MEDIUM_EXAMPLES, None)
-    return {} if length is None else {"examples": at_most(request, length)}
-
-
-def at_most(request: Request, length: int) -> int:
-    """So many examples, or as many as the stream has where it is known to have fewer.
-
-    >>> real = Request(scale="medium", seeds=3, stream="geo-images:features(records=r.npz)")
-    >>> at_most(real, 1_000_000), at_most(real, 20_000)
-    (160000, 20000)
-    """
-    return min(length, REAL_EXAMPLES) if request.kind == REAL else length
+    """How much of the stream is run over; all of it at paper scale."""
+    given: dict[str, int] = request.of({"examples": int(SMALL_EXAMPLES * share)}, {"examples": MEDIUM_EXAMPLES}, {})
+    return given
 
 
 def with_option(stream: str, option: str, value: int) -> str:

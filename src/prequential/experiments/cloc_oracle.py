@@ -2,7 +2,7 @@
 
 Shows: the share of examples whose label is among the last W, for W from 1 to 2048. It is a property of the stream.
 
-Settings: W 1, 2, 4, ..., 2048. Small: the first 100,000 of `photos`; medium: 500,000; of real records 160,000.
+Settings: W 1, 2, 4, ..., 2048. Small: the first 100,000 of `photos`; medium: 500,000.
 
 `photos` was fitted to 12 %, so that it proves nothing there. The days by which real records are overlaid were chosen to
 make them as dense as CLOC's photos (13 days: 6.6 seconds a photo); the share that follows was seen before this was run.

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from prequential.experiments.cloc_common import SETTINGS, STREAM, at_most, base, too_short
+from prequential.experiments.cloc_common import SETTINGS, STREAM, base, too_short
 from prequential.experiments.experiment import CaptionedFigure, Claim, Outcome, Request, Results, Trial, over_seeds
 from prequential.experiments.verdicts import BySeed, Interval, judge, say_number
 from prequential.plots.studies import draw_front
@@ -42,7 +42,7 @@ CUBE = {
 
 
 def trials(request: Request) -> list[Trial]:
-    cube, runs, length = request.of((SMALL, 16, 10_000), (MEDIUM, 60, at_most(request, 200_000)), (CUBE, 250, None))
+    cube, runs, length = request.of((SMALL, 16, 10_000), (MEDIUM, 60, 200_000), (CUBE, 250, None))
     rng = np.random.default_rng(0)  # the same points for every method
     points: list[dict[str, Any]] = []
     while len(points) < runs:

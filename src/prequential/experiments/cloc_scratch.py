@@ -25,20 +25,18 @@ than about ten streams hurt.
 
 from __future__ import annotations
 
+import inspect
+
 from prequential.experiments.cloc_common import beside
 from prequential.experiments.experiment import PAPER, CaptionedFigure, Claim, Request, Results, Trial, over_seeds
 from prequential.experiments.verdicts import judge
 from prequential.plots.studies import draw_instantaneous
+from prequential.streams.datasets.geo_images import GeoImageStream
 from prequential.streams.spec import StreamSpec, write_spec
 
 STREAM = "geo-images"
-OWN_OPTIONS = (
-    "records",
-    "album_gap",
-    "overlay_days",
-    "seed",
-    "max_bytes",
-)  # of `geo-images`; the others are those of its images
+# of `geo-images`; other options are those of its images
+OWN_OPTIONS = inspect.getfullargspec(GeoImageStream.__init__).kwonlyargs
 TOO_FEW = 10_000  # examples in which the context has hardly been used
 BASE = PAPER.changed(extractor="convnext", extractor_learning_rate=3e-4, depth=2)
 LARGE = BASE.changed(width=1024, chunk_size=256, window=2048, num_streams=8, learning_rate=0.01)
@@ -90,7 +88,7 @@ def frozen_stream(stream: str) -> str | None:
     spec = StreamSpec.parse(stream)
     if spec.name != STREAM or "similar_by" not in spec.options:
         return None
-    kept = {name: value for name, value in spec.options.items() if name in OWN_OPTIONS}
+    kept = {name: value for name, value in spec.options.items() if name in OWN_OPTIONS and name != "similar_by"}
     return write_spec(f"{STREAM}:{spec.options['similar_by']}", kept)
 
 

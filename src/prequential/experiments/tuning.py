@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from prequential.comparisons.table1 import OWN, PAPER, row_name
-from prequential.experiments.cloc_common import MEDIUM_EXAMPLES, MEDIUM_RATES, at_most, base, with_option
+from prequential.experiments.cloc_common import MEDIUM_EXAMPLES, MEDIUM_RATES, base, with_option
 from prequential.experiments.experiment import CaptionedFigure, Request, Results, Trial, over_seeds
 from prequential.experiments.rate_sweeps import AtBestRate, at_best_rate
 from prequential.plots.studies import Line, draw_lines
 
 TUNING, TABLE = "tuning", "table"  # the stages, a tag of each trial
-TUNING_SHARE = 0.4  # of the table's length; on `photos` the transformer has begun to use its context by then
+TUNING_EXAMPLES = 200_000  # the transformer has begun to use its context
 TUNING_WORLD = 1000  # the seed of the tuning stream; those that are reported are 0, 1, ...
 LONG_EXAMPLES = 2_000_000
 STEPS = (1e-3, 3e-4, 3e-3, 1e-2, 3e-2)  # of AdamW
@@ -41,8 +41,7 @@ LONG_TIER = 4  # of all others over LONG_EXAMPLES
 
 def tuning_trials(request: Request) -> list[Trial]:
     """Every row with every value of its option."""
-    length = int(TUNING_SHARE * at_most(request, MEDIUM_EXAMPLES))
-    run = {"stream": with_option(request.stream, "seed", TUNING_WORLD), "examples": length}
+    run = {"stream": with_option(request.stream, "seed", TUNING_WORLD), "examples": TUNING_EXAMPLES}
     return [
         Trial(
             tags={"learner": row, option: value, "seed": 0, "stage": TUNING},
@@ -60,7 +59,7 @@ def table_trials(request: Request, results: Results) -> list[Trial]:
     """The reported runs of the rows whose tuning is complete, each with its best value; the long ones last."""
     given = request.reading.get("examples")
     found = []
-    for length in dict.fromkeys([given] if given else [at_most(request, n) for n in (MEDIUM_EXAMPLES, LONG_EXAMPLES)]):
+    for length in [given] if given else [MEDIUM_EXAMPLES, LONG_EXAMPLES]:
         long = length > MEDIUM_EXAMPLES
         stream = with_option(request.stream, "length", length) if long else request.stream
         of_length = []

@@ -88,16 +88,31 @@ def test_pieces_of_days_are_laid_over_each_other(tmp_path):
     assert YfccStream(path, overlay_days=0).fingerprint() == YfccStream(path).fingerprint() != stream.fingerprint()
 
 
+def test_overlaid_records_can_be_gone_through_again(tmp_path):
+    path = write(tmp_path / "a.npz")
+    once, longer = YfccStream(path, overlay_days=2), YfccStream(path, overlay_days=2, length=700)
+    check_stream(lambda: YfccStream(path, overlay_days=2, length=700), lambda: once)
+    assert len(longer) == 700
+    assert (np.diff(longer._time) >= 0).all()
+    rounds = [slice(0, 300), slice(300, 600)]
+    assert [sorted(longer._y[some]) for some in rounds] == [sorted(once._y)] * 2
+    assert longer._y[rounds[0]].tolist() != longer._y[rounds[1]].tolist()
+    assert not set(longer._user[rounds[0]]) & set(longer._user[rounds[1]])
+    for wrong in ({"length": 5}, {"overlay_days": 2, "length": -1}):
+        with pytest.raises(BadSetting, match=r"length \(-?\d\) must be at least 0"):
+            YfccStream(path, **wrong)
+
+
 def test_what_a_photographer_does_in_one_piece_stays_as_it_was():
     """The same pauses in the same order; across the borders of pieces there is nobody whose past could be known."""
     rng = np.random.default_rng(2)
     user, time = rng.integers(0, 9, 500), FIRST + np.sort(rng.integers(0, 60 * DAY, 500))
-    order, photographer, when = overlay(user, time, 5, seed=3)
+    order, photographer, when = overlay(user, time, 5, seed=3, rounds=2)
     piece = (time - FIRST) // (5 * DAY)
     assert len(np.unique(photographer)) >= len(np.unique(user + 100 * piece))
     for one in np.unique(photographer):
         mine = photographer == one
-        assert (np.diff(order[mine]) > 0).all()
+        assert (np.diff(order[mine]) > 0).all()  # nobody is there in both rounds
         assert (np.diff(when[mine]) == np.diff(time[order[mine]])).all()
         assert len({(user[i], piece[i]) for i in order[mine]}) == 1
 

@@ -40,6 +40,8 @@ class GeoImageStream(Stream):
         Seconds between two photos of an album at most.
     overlay_days
         Lays the years over each other in pieces of so many days, as for `YfccStream`; 13 give CLOC's density.
+    length
+        How many photos, if the records are overlaid, as for `YfccStream`; 0 are the records once.
     typical_share
         The share of photos that show the class of their place.
     similar_by
@@ -59,6 +61,7 @@ class GeoImageStream(Stream):
         records: str | Path,
         album_gap: float = 3600.0,
         overlay_days: int = 0,
+        length: int = 0,
         typical_share: float = 1.0,
         similar_by: tuple[Pool, np.ndarray] | None = None,
         seed: int = 0,
@@ -72,7 +75,7 @@ class GeoImageStream(Stream):
             raise BadSetting(f"typical_share ({typical_share}) must be from 0 to 1")
         self._x = x
         turned = {"overlay_days": overlay_days, "seed": seed} if overlay_days else {}
-        self._records = YfccStream(records, **turned, max_bytes=max_bytes)
+        self._records = YfccStream(records, **turned, length=length, max_bytes=max_bytes)
         self.classes = self._records.classes
         self._y = self._records._y
         albums = album_numbers(self._records._user, self._y, self._records._time, album_gap)

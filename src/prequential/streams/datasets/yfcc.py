@@ -37,6 +37,9 @@ class YfccStream(Stream):
         Lays the 18 years over each other in pieces of so many days, so that more photographers are at work at once: with
         13 days there is a photo every 6.6 seconds, as on CLOC. A photographer is another one in each piece, and the day of
         the week and the season no longer mean anything; the hour of the day does. 0 leaves the records as they are.
+    length
+        How many examples there are, if the records are overlaid: they are gone through as often as that takes, each time
+        overlaid in another way and by other photographers. 0 are the records once.
     seed
         Which codes the photographers get, and by how many whole days each piece is turned before it is laid over the
         others: what comes after its end comes at its beginning, of another photographer.
@@ -50,6 +53,7 @@ class YfccStream(Stream):
         *,
         user_code: int = 32,
         overlay_days: int = 0,
+        length: int = 0,
         seed: int = 0,
         max_bytes: int | None = None,
     ) -> None:
@@ -61,6 +65,8 @@ class YfccStream(Stream):
             raise BadSetting(
                 f"overlay_days ({overlay_days}) must be from 0 to {(END - FIRST) // DAY}, all of the records"
             )
+        if length < 0 or (length and not overlay_days):
+            raise BadSetting(f"length ({length}) must be at least 0, and 0 if overlay_days ({overlay_days}) is 0")
         self.path = Path(path)
         self.user_code, self.seed = user_code, seed
         y, user, time, places = _load(self.path, max_bytes)
@@ -74,8 +80,10 @@ class YfccStream(Stream):
             raise BadInput(f"{self.path}: record {i} has time {time[i]}, earlier than that of the record before it")
         self.classes = places
         if overlay_days:
-            order, self._user, self._time = overlay(self._user, self._time, overlay_days, seed)
-            self._y = self._y[order]
+            rounds = -(-length // len(self._y)) or 1
+            order, user, time = overlay(self._user, self._time, overlay_days, seed, rounds)
+            kept = slice(length or None)
+            self._y, self._user, self._time = self._y[order[kept]], user[kept], time[kept]
         self._gap = _log_seconds(_since_own_last(self._user, self._time))
         self._pause = _log_seconds(np.diff(self._time, prepend=self._time[0]))
 
@@ -116,7 +124,9 @@ class YfccStream(Stream):
         return codes
 
 
-def overlay(user: np.ndarray, time: np.ndarray, days: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def overlay(
+    user: np.ndarray, time: np.ndarray, days: int, seed: int, rounds: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pieces of so many days laid over each other: the order of the records, their photographers and their times.
 
     >>> begin = FIRST + np.array([0, 5, DAY + 7])
@@ -124,13 +134,19 @@ def overlay(user: np.ndarray, time: np.ndarray, days: int, seed: int) -> tuple[n
     >>> order.tolist(), (time - FIRST).tolist(), bool(user[0] == user[2])
     ([0, 1, 2], [0, 5, 7], False)
     """
-    length = days * DAY
-    piece, within = np.divmod(time - FIRST, length)
-    turns = np.random.Philox(seed).random_raw(int(piece.max()) + 1) % np.uint64(days)  # a piece
-    over, within = np.divmod(within + turns.astype(np.int64)[piece] * DAY, length)
-    order = np.lexsort((piece, within))
-    photographer = user + (2 * piece + over << 33)
-    return order, photographer[order], FIRST + within[order]
+    span = days * DAY
+    piece, moment = np.divmod(time - FIRST, span)
+    pieces = int(piece.max()) + 1
+    turns = np.random.Philox(seed).random_raw(rounds * pieces) % np.uint64(days)
+    orders, users, times = [], [], []
+    for number, turn in enumerate(turns.astype(np.int64).reshape(rounds, pieces)):
+        over, within = np.divmod(moment + turn[piece] * DAY, span)
+        order = np.lexsort((piece, within))
+        photographer = user + (2 * (number * pieces + piece) + over << 33)
+        orders.append(order)
+        users.append(photographer[order])
+        times.append(FIRST + number * span + within[order])
+    return np.concatenate(orders), np.concatenate(users), np.concatenate(times)
 
 
 def _load(path: Path, max_bytes: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
