@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("records", type=Path)
     parser.add_argument("features", type=Path, nargs="?")
-    parser.add_argument("--variants", nargs="+", default=["0:1", "13:1", "13:0.42"])
+    parser.add_argument("--variants", nargs="+", default=["0:1", "13:1", "13:0.32"])
     parser.add_argument("--seeds", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(1)
