@@ -230,10 +230,10 @@ def test_all_knows_which_data_it_needs():
     assert _needs(step) == "geo-images:PATH(records=FILE)"
     assert _needs(Step("split-cifar", "medium", 1)) == "cifar100:PATH"
     on_features = Step("cloc-table", "medium", 3, "geo-images")
-    dense = "geo-images:features(records=r.npz, album_gap=60.0, length=500000, overlay_days=13, typical_share=0.32)"
+    dense = "geo-images:features(records=r.npz, album_gap=60.0, length=500000, overlay_days=13, typical_share=0.38)"
     assert _stream(on_features, {"geo-images": BOTH}) == dense
     assert _stream(on_features, {"geo-images": IMAGES}) is _stream(on_features, {}) is None  # no features are named
     assert _stream(on_features, {"geo-images": "geo-images:f(records=r, overlay_days=5)"}).endswith(
-        "overlay_days=5, length=500000, typical_share=0.32)"
+        "overlay_days=5, length=500000, typical_share=0.38)"
     )
     assert _needs(on_features) == "geo-images:PATH(records=FILE, similar_by=FEATURES)"

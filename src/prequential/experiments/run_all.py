@@ -144,9 +144,9 @@ def like_cloc(stream: str) -> str | None:
     """Real records that are like CLOC's photos, with features of the images; None if no features are named.
 
     >>> like_cloc("geo-images:cifar100:data(records=r.npz, similar_by=features)")
-    'geo-images:features(records=r.npz, length=500000, overlay_days=13, typical_share=0.32)'
+    'geo-images:features(records=r.npz, length=500000, overlay_days=13, typical_share=0.38)'
     >>> like_cloc("geo-images:features(records=r.npz, overlay_days=91)")
-    'geo-images:features(records=r.npz, overlay_days=91, length=500000, typical_share=0.32)'
+    'geo-images:features(records=r.npz, overlay_days=91, length=500000, typical_share=0.38)'
     >>> like_cloc("geo-images:cifar100:data(records=r.npz)") is None
     True
     """
