@@ -12,6 +12,7 @@ from prequential.experiments.experiment import Outcome, Request, Results
 from prequential.experiments.result_pages import read_results
 from prequential.experiments.verdicts import Claim
 from prequential.registry import current_spec
+from prequential.streams.spec import StreamSpec
 
 SIZES = ("small", "medium", "paper")
 
@@ -33,7 +34,7 @@ def read_all(folders: Iterable[Path]) -> list[dict[str, Any]]:
 
 def other_data(saved: dict[str, Any]) -> str:
     """The kind of data of stored results; empty where it is the usual one of the experiment."""
-    kind = stored_results({**saved, "outcomes": []}).request.kind
+    kind = StreamSpec.parse(saved.get("stream", "")).name
     return "" if kind in ("", find_experiment(saved["experiment"]).STREAM) else kind
 
 
