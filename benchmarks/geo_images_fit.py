@@ -2,6 +2,7 @@
 
     python benchmarks/geo_images_fit.py yfcc_poi9.npz cifar100-features
     python benchmarks/geo_images_fit.py yfcc_poi9.npz --variants 0:1 182:1 13:1 --seeds 3      without images
+    python benchmarks/geo_images_fit.py yfcc_poi9.npz --draw docs/images/geo-images-oracle.png
 
 Seven minutes on one core. A variant is `overlay_days`:`typical_share` of `geo-images`, 500,000 examples; 0:1 are the
 records as they are, once. "Labels alone", "image alone" and 1-NN are those of `photos_fit.py`; the seed is that of the
@@ -23,6 +24,7 @@ from prequential import evaluate
 from prequential.experiments.tuning import TUNING_WORLD
 from prequential.registry import make_learner
 from prequential.streams.datasets.geo_images import album_numbers
+from prequential.streams.datasets.photos import PhotoStream
 from prequential.streams.datasets.yfcc import YfccStream
 from prequential.streams.open import open_stream
 from prequential.streams.spec import write_spec
@@ -58,13 +60,41 @@ def of_images(features: Path, behind: YfccStream, options: dict[str, float], see
         yield "  ... the album", same
 
 
+def draw(path: Path, records: Path) -> None:
+    """How often the label is among the last W: records as they are and overlaid, and `photos`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    curves = {"photos": PhotoStream(40_000_000, seed=0).latent(0, EXAMPLES).place}
+    for days in (0, 182, 13):
+        dense: dict[str, int] = {"overlay_days": days, "length": EXAMPLES} if days else {}
+        name = f"records, pieces of {days} days overlaid" if days else "records as they are"
+        curves[name] = YfccStream(records, **dense)._y
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    windows = [2**i for i in range(12)]
+    for (name, y), color in zip(curves.items(), ("tab:gray", "#9ecae1", "#4292c6", "#08519c"), strict=True):
+        axes.plot(windows, [oracle(y, window) for window in windows], "o-", ms=3, color=color, label=name)
+    axes.plot([1], [CLOC["P(y_t = y_t-1)"]], "*", ms=14, color="tab:red", label="CLOC", zorder=3)
+    axes.set(xlabel="last W labels", ylabel="the label is among them", ylim=(0, 1))
+    axes.set_xscale("log", base=2)
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("records", type=Path)
     parser.add_argument("features", type=Path, nargs="?")
     parser.add_argument("--variants", nargs="+", default=["0:1", "13:1", "13:0.38"])
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--draw", type=Path, help="only draw the oracle of the labels to this file")
     given = parser.parse_args()
+    if given.draw:
+        draw(given.draw, given.records)
+        return
     torch.set_num_threads(1)
     found = []
     for variant in given.variants:
