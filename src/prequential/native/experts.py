@@ -39,7 +39,9 @@ def as_int64(array: np.ndarray) -> np.ndarray:
 
 
 class NativeExperts:
-    """The functions of `experts.cpp` and `recent_labels.cpp`. Rows that come one by one and rows that come at once give the same bits.
+    """The functions of `experts.cpp`, `normalizer.cpp` and `recent_labels.cpp`.
+
+    Rows that come one by one and rows that come at once give the same bits.
 
     Parameters
     ----------
@@ -389,7 +391,7 @@ class RecentLabels(ctypes.Structure):
 
 
 class Start(ctypes.Structure):
-    """The first values of k features that have shown few yet, as `experts.cpp` takes them."""
+    """The first values of k features that have shown few yet, as `normalizer.cpp` takes them."""
 
     _fields_ = (
         ("features", _POINTER),
@@ -406,7 +408,7 @@ class Start(ctypes.Structure):
 
 
 class LeftOut(ctypes.Structure):
-    """What became of values that were left out, as `experts.cpp` takes it."""
+    """What became of values that were left out, as `normalizer.cpp` takes it."""
 
     _fields_ = (
         ("run", _POINTER),
@@ -419,7 +421,7 @@ class LeftOut(ctypes.Structure):
 
 
 class Limits(ctypes.Structure):
-    """What is far, and how large values and results are at most, as `experts.cpp` takes it."""
+    """What is far, and how large values and results are at most, as `normalizer.cpp` takes it."""
 
     _fields_ = (("far", _REAL), ("most", _REAL), ("clip", _REAL), ("shown", _REAL))
 
