@@ -24,7 +24,7 @@ from prequential.learners.device import find_device, slow_precision
 from prequential.plots.style import save
 from prequential.runs.job import Job, check_same_settings, read_result, write_job_settings
 from prequential.runs.jobs_display import JobsDisplay
-from prequential.runs.pool import available_cores, run_jobs
+from prequential.runs.pool import available_cores, run_jobs, threads_each
 from prequential.runs.run_settings import RunSettings, read_stored_settings
 from prequential.settings import Settings
 from prequential.storage.files import DirectoryLock, make_directory, refuse_links, remove_temporaries
@@ -124,7 +124,7 @@ def run_experiment(
     jobs = available_cores() if jobs is None else jobs
     if jobs < 0:
         raise BadSetting(f"jobs ({jobs}) must be at least 0")
-    threads = max(1, available_cores() // min(jobs, len(trials))) if jobs else available_cores()
+    threads = threads_each(min(jobs, len(trials)))
     for run in (trial.run_settings(request) for trial in trials):
         check_spec(run.stream, whole=not run.download)
     published = PublishedRuns(reuse)

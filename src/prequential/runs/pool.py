@@ -189,3 +189,10 @@ def sigterm_as_interrupt() -> Iterator[None]:
 def available_cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_each(runs: int) -> int:
+    """How many threads each of so many runs at a time gets: its share of the cores, at most OMP_NUM_THREADS."""
+    share = max(1, available_cores() // max(runs, 1))
+    allowed = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list is of nested regions
+    return min(share, max(int(allowed), 1)) if allowed.isdecimal() else share
