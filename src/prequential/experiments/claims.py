@@ -19,10 +19,13 @@ ABOUT = """\
 is written in the file of its experiment, with the paper's own measure and the least effect that counts. It **holds**
 if the 95 % interval of the effect over the seeds is above that least effect, **does not hold** if the interval is
 below, and otherwise **cannot be said**; nor can it with one seed, where the best value is at the edge of what was
-tried, or where the runs are too short. Seeds are paired: equal seeds have equal streams. `photos` and `geo-images` are
-stand-ins for CLOC, not CLOC itself: the first is generated, the second has real images, by a frozen network, on the
-photographers, times and places of real photo records, overlaid to be as dense as CLOC's. Numbers are means over the seeds, ± half of the 95 % t interval. Claims on a cube of settings
-have a bootstrap interval over the settings instead, which were drawn at random.
+tried, or where the runs are too short. Seeds are paired: equal seeds have equal streams. Numbers are means over the
+seeds, ± half of the 95 % t interval. Claims on a cube of settings have a bootstrap interval over the settings instead,
+which were drawn at random. As far as effects scatter normally, a verdict that is given is wrong by chance with a
+probability of at most 2.5 %; this is not corrected for the number of claims.
+
+`photos` and `geo-images` are stand-ins for CLOC, not CLOC itself: the first is generated, the second has real images,
+by a frozen network, on the photographers, times and places of real photo records, overlaid to be as dense as CLOC's.
 """
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be said")
 
