@@ -8,8 +8,10 @@ runs a method. Small: 16 runs a method, D 32 to 256, 1 to 6 blocks, 1 to 8 strea
 falling learning rate among the settings. Claims have an interval over the settings, by 2,000 bootstrap samples of them;
 both methods have the same settings, which are drawn together.
 
-Hardware and time: 2 cores; small 25 minutes, medium an hour and a half with AVX-512. The same as a study that many machines work on: `prequential sweep` with
-method "random".
+Hardware and time: 2 cores; small 25 minutes, medium three hours of a core.
+
+Medium with AVX-512, a third of it for the first 20 settings of a method (tier 1), which are enough for an interval. The
+same as a study that many machines work on: `prequential sweep` with method "random".
 
 Expected: both methods have about the same front; good pi-transformers are wide and shallow (2 to 4 blocks), good
 2-token ones deeper.
