@@ -1,8 +1,8 @@
 // What comes before the network: features at mean 0 and deviation 1, and their differences from a moving average.
 //
 // All arrays are the caller's, in C order, and none is kept; the statistics move on in place. Rows that come one by one
-// and rows that come at once give the same bits, on every CPU: each number is computed by itself, in loops without
-// branches that the compiler makes vectors of.
+// and rows that come at once give the same bits: each number is computed by itself, in loops without branches that the
+// compiler makes vectors of.
 //
 //   normalizer  x (n, W) float64; statistics (3, columns) float64, where columns is W, or 2 W if features are also
 //               given by the latest examples; the result is (n, columns) float32.
